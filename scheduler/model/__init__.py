@@ -1,0 +1,1 @@
+"""Model folders: what they say about themselves, how they run, how they are made."""

@@ -1,0 +1,1 @@
+"""The HTTP side: OpenAI's API in front of the engine."""
