@@ -1,0 +1,123 @@
+"""A request, its phase and its legal moves, and what leaves the engine about it.
+
+Knows neither plans nor the model.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from time import perf_counter
+
+import numpy as np
+
+from scheduler.errors import EngineError
+from scheduler.params import SamplingParams
+
+
+class Phase(Enum):
+    """Where a request stands. There is no prefill and no decode phase: `computed` catches up with `tokens`."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+MOVES = {
+    Phase.WAITING: {Phase.RUNNING, Phase.FINISHED},
+    Phase.RUNNING: {Phase.WAITING, Phase.FINISHED},
+    Phase.FINISHED: set[Phase](),
+}
+
+
+class Finish(Enum):
+    """Why a request ended."""
+
+    STOP = "stop"  # an end token
+    LENGTH = "length"  # max_tokens, or the context is full
+    CANCELLED = "cancelled"  # dropped from outside: the client left, or its text met a stop string
+    FAILED = "failed"  # the event carries the error
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Moments of one request, in seconds of `time.perf_counter`; a moment that never came is the end's.
+
+    Attributes:
+        arrived: handed to the scheduler.
+        started: first given a slot.
+        first_token: its first new token was sampled.
+        ended: its terminal event was made.
+    """
+
+    arrived: float
+    started: float
+    first_token: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """New tokens of one request, or its end, or both. The one with `finish` is the last.
+
+    Attributes:
+        id: the request's.
+        tokens: new token ids in order, the end token included where one was sampled.
+        finish: None while the request goes on.
+        error: set exactly where `finish` is FAILED.
+        timing: set exactly where `finish` is.
+    """
+
+    id: str
+    tokens: tuple[int, ...] = ()
+    finish: Finish | None = None
+    error: EngineError | None = None
+    timing: Timing | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One prompt on its way to its tokens. Made by the submitter, owned by the engine from `add` on.
+
+    Attributes:
+        id: unique among the requests in flight.
+        prompt: token ids, at least one.
+        tokens: the prompt and what was generated.
+        computed: how many of `tokens` are in the KV cache; RUNNING requests have at least one pending.
+        slot: the KV slot, exactly while RUNNING.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    tokens: list[int] = field(init=False)
+    computed: int = field(default=0, init=False)
+    slot: int | None = field(default=None, init=False)
+    phase: Phase = field(default=Phase.WAITING, init=False)
+    generator: np.random.Generator = field(init=False)
+    arrived: float = field(init=False)
+    started: float | None = field(default=None, init=False)
+    first_token: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+        self.generator = np.random.Generator(np.random.PCG64(self.params.seed))
+        self.arrived = perf_counter()
+
+    @property
+    def generated(self) -> int:
+        """How many new tokens there are."""
+        return len(self.tokens) - len(self.prompt)
+
+    def move(self, to: Phase) -> None:
+        """Change phase along the table of moves; a move outside it is a bug and raises AssertionError."""
+        assert to in MOVES[self.phase], f"request {self.id}: {self.phase} -> {to}"
+        self.phase = to
+
+    def timing(self) -> Timing:
+        """The moments so far, ended now."""
+        now = perf_counter()
+        return Timing(self.arrived, self.started or now, self.first_token or now, now)
+
+    def end(self, finish: Finish, error: EngineError | None = None, tokens: tuple[int, ...] = ()) -> Event:
+        """Move to FINISHED and make the terminal event."""
+        self.move(Phase.FINISHED)
+        return Event(self.id, tokens, finish, error, self.timing())
