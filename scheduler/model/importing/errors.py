@@ -8,7 +8,7 @@ Each message says the reason, the node or tensor it was found at, and what to do
 """
 
 
-class ImportFailed(Exception):  # noqa: N818 - it names what happened, as the tree of errors does
+class ImportFailed(Exception):
     """An import ended without a packed folder."""
 
 

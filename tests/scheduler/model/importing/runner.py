@@ -72,7 +72,7 @@ class Runner:
         logits: Floats = binding.get_outputs()[0].numpy()[0]
         return logits
 
-    def _bind(self, binding: Any, group: str, taken: dict[int, tuple[int, int]], size: int) -> None:
+    def _bind(self, binding: ort.IOBinding, group: str, taken: dict[int, tuple[int, int]], size: int) -> None:
         slots = self.slots if taken else 1
         index, count = np.zeros((slots, size), np.int64), np.zeros(slots, np.int32)
         for slot, (start, tokens) in taken.items():
@@ -104,5 +104,5 @@ def generate(runner: Runner, prompts: list[list[int]], count: int, banned: list[
     return out
 
 
-def _feed(binding: Any, name: str, array: npt.NDArray[Any]) -> None:
+def _feed(binding: ort.IOBinding, name: str, array: npt.NDArray[Any]) -> None:
     binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))

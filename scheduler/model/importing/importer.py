@@ -1,0 +1,135 @@
+"""The order of an import: read the source, pack it, write the folder.
+
+Knows which stages there are, and leaves each to its own file.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx_ir as ir
+
+from scheduler.model.importing.errors import BrokenSource
+from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
+from scheduler.model.importing.logical import LogicalModel
+from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
+from scheduler.model.importing.pack import pack
+from scheduler.model.importing.progress import Progress
+from scheduler.model.importing.target import link_or_copy, locked, write_folder
+
+_CHUNK = 4 << 20
+GRAPH = "model.onnx"
+_DATA = "model.onnx.data"
+
+
+def import_model(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
+    """Make a packed folder of a GGUF file or a folder of onnxruntime-genai.
+
+    The target appears whole or not at all; one that is there already is replaced whole.
+
+    Raises:
+        UnsupportedModel: The source needs what the packed form does not have.
+        BrokenSource: Files are missing or unreadable.
+        ImportFailed: The target cannot be written, or the options do not fit the model.
+
+    """
+    with locked(target):
+        return import_locked(source, target, options, progress)
+
+
+def import_locked(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
+    """As `import_model`, for a caller who holds the target's lock."""
+    files = source_files(source)
+    logical = read_genai(source, options.context)
+    notes = list(logical.notes)
+    pack(logical.model, logical.config["model"]["decoder"]["head_size"])
+    notes.append("Packed for steps over many requests: two attention groups, logits of the sampled rows alone.")
+    made: list[Manifest] = []
+
+    def fill(folder: Path) -> None:
+        notes.extend(_write_files(logical, folder, progress))
+        _write_graph(logical, folder, progress)
+        record = SourceRecord(path=source.name, kind=logical.kind, sha256=_digest(files, progress))
+        made.append(_manifest(logical, options, record, notes))
+        write_manifest(folder, made[0])
+
+    write_folder(target, fill)
+    return made[0]
+
+
+def source_files(source: Path) -> list[Path]:
+    """List the files a source consists of, in order of name.
+
+    Raises:
+        BrokenSource: The source is no model of a known kind.
+
+    """
+    if (source / CONFIG).is_file():
+        return genai_files(source)
+    message = f"{source} is neither a GGUF file nor a folder with a {CONFIG}"
+    raise BrokenSource(f"{message}: give the path of a model")
+
+
+def _write_files(logical: LogicalModel, folder: Path, progress: Progress) -> list[str]:
+    """Write what goes with the graph; returns what was done with the data."""
+    notes = []
+    for path in logical.copies:
+        (folder / path.name).write_bytes(path.read_bytes())
+    for name, text in logical.texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for path in logical.links:
+        linked = link_or_copy(path, folder, progress)
+        notes.append(f"{path.name} is {'a hard link to' if linked else 'a copy of'} the source's.")
+    config = logical.config
+    config["model"]["context_length"] = logical.max_context
+    config["model"]["decoder"]["filename"] = GRAPH
+    (folder / CONFIG).write_text(json.dumps(config, indent=4) + "\n", encoding="utf-8")
+    return notes
+
+
+def _write_graph(logical: LogicalModel, folder: Path, progress: Progress) -> None:
+    """Write the graph, and weights that are made here; they are computed one by one as they are written."""
+    if logical.links:
+        ir.save(logical.model, folder / GRAPH)
+        return
+    weights = sum(value.const_value is not None for value in logical.model.graph.initializers.values())
+    progress.start("write weights", weights)
+    ir.save(
+        logical.model,
+        folder / GRAPH,
+        external_data=_DATA,
+        callback=lambda _tensor, _info: progress.advance(1),
+    )
+    progress.done()
+
+
+def _digest(files: Iterable[Path], progress: Progress) -> str:
+    """Hash the files' names and content, sha256."""
+    files = list(files)
+    progress.start("hash the source", sum(path.stat().st_size for path in files))
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as reader:
+            while chunk := reader.read(_CHUNK):
+                digest.update(chunk)
+                progress.advance(len(chunk))
+    progress.done()
+    return digest.hexdigest()
+
+
+def _manifest(logical: LogicalModel, options: ImportOptions, source: SourceRecord, done: list[str]) -> Manifest:
+    shape = logical.model.graph.outputs[0].shape
+    width = shape[-1] if shape is not None else None
+    return Manifest(
+        name=options.name or logical.name,
+        source=source,
+        options=options,
+        max_context=logical.max_context,
+        vocab_size=width if isinstance(width, int) else int(logical.config["model"]["vocab_size"]),
+        done=done,
+        rope_switch=logical.rope_switch,
+        created=now(),
+        versions=versions(),
+    )

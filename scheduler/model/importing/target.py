@@ -1,0 +1,127 @@
+"""Writes a folder whole or not at all.
+
+A folder is filled beside its target under a name of its own and takes the target's name by one rename, when everything
+is on the disk. A lock file beside the target keeps imports of it apart; whoever waits finds what the other made. Knows
+files and locks, nothing of models.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from glob import escape
+from pathlib import Path
+
+from scheduler.model.importing.errors import ImportFailed
+from scheduler.model.importing.progress import Progress
+
+_CHUNK = 16 << 20
+
+
+@contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """Hold the target's lock: the lock dies with its holder, and its file stays behind, empty.
+
+    Raises:
+        ImportFailed: The folder that holds the target cannot be written.
+
+    """
+    lock = target.with_name(f".{target.name}.lock")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ImportFailed(f"{target.parent} cannot be written ({error}): choose another place") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_folder(target: Path, fill: Callable[[Path], None]) -> None:
+    """Make the target what `fill` writes into the folder it is given; an older target is replaced whole.
+
+    The caller holds the target's lock, so whatever else carries its name was left by an import that died.
+
+    Raises:
+        ImportFailed: The disk is full or the place cannot be written.
+
+    """
+    sweep(target)
+    try:
+        work = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        try:
+            fill(work)
+            work.chmod(0o755)
+            _flush(work)
+            _replace(work, target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except OSError as error:
+        raise ImportFailed(f"{target} could not be written ({error}): make room, or choose another place") from error
+
+
+def sweep(target: Path) -> None:
+    """Remove what dead imports of the target left. The caller holds its lock."""
+    for left in target.parent.glob(f"{escape(_prefix(target))}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def link_or_copy(source: Path, folder: Path, progress: Progress) -> bool:
+    """Bring a big file into the folder under its own name: as a hard link if the file system allows, else copied.
+
+    A symbolic link would not do: onnxruntime refuses data that lies outside the model's folder.
+
+    Returns:
+        Whether it is a link.
+
+    """
+    origin = source.resolve()
+    try:
+        os.link(origin, folder / source.name)
+    except OSError:
+        _copy(origin, folder / source.name, progress)
+        return False
+    return True
+
+
+def _copy(origin: Path, copy: Path, progress: Progress) -> None:
+    progress.start(f"copy {copy.name}", origin.stat().st_size)
+    with origin.open("rb") as reader, copy.open("wb") as writer:
+        while chunk := reader.read(_CHUNK):
+            writer.write(chunk)
+            progress.advance(len(chunk))
+    progress.done()
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.import-"
+
+
+def _flush(folder: Path) -> None:
+    """Wait until the folder's files and names are on the disk."""
+    for path in (*folder.rglob("*"), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(work: Path, target: Path) -> None:
+    """Give the finished folder its name. A folder cannot be renamed over a full one, so an older one steps aside."""
+    if target.exists():
+        aside = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        target.rename(aside / target.name)
+        work.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        work.rename(target)
+    handle = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
