@@ -1,0 +1,62 @@
+"""What a packed model folder says about itself. Knows nothing of sessions and requests."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scheduler.errors import ModelFolderError
+
+MANIFEST = "paceline.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A packed model.
+
+    Attributes:
+        folder: where model.onnx lies.
+        name: what the model is called where nobody gives it another name.
+        context: tokens that it was made for.
+        vocab_size: width of the logits.
+        end_tokens: ids that end a text.
+        kv_bytes_per_token: KV cache bytes of one token over all layers, keys and values.
+    """
+
+    folder: Path
+    name: str
+    layers: int
+    kv_heads: int
+    head_size: int
+    context: int
+    vocab_size: int
+    end_tokens: frozenset[int]
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """KV cache bytes of one token over all layers, keys and values."""
+        return 2 * self.layers * self.kv_heads * self.head_size * 4
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "ModelSpec":
+        """Read the folder's genai_config.json and manifest; ModelFolderError where one is missing or unreadable."""
+        config, manifest = _json(folder / "genai_config.json")["model"], _json(folder / MANIFEST)
+        decoder, end = config["decoder"], config["eos_token_id"]
+        return cls(
+            folder=folder,
+            name=manifest["name"],
+            layers=decoder["num_hidden_layers"],
+            kv_heads=decoder["num_key_value_heads"],
+            head_size=decoder["head_size"],
+            context=manifest["max_context"],
+            vocab_size=manifest["vocab_size"],
+            end_tokens=frozenset(end if isinstance(end, list) else [end]),
+        )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelFolderError(f"{path} cannot be read ({error}); import the model again") from error

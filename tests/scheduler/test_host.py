@@ -1,0 +1,48 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from scheduler.host import available_memory, cores
+
+
+@pytest.mark.parametrize(
+    ("files", "granted"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "100000 100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)
+def test_the_cores_are_what_affinity_and_the_quota_grant(
+    tmp_path: Path, files: dict[str, str], granted: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cores(tmp_path) == (granted or len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8_000 * 1024),
+        ({"memory.max": "max", "memory.current": "5"}, 8_000 * 1024),
+        ({"memory.max": "5000000", "memory.current": "1000000"}, 4_000_000),
+        ({"memory.max": "5000000", "memory.current": "1000000", "memory.stat": "inactive_file 5\nanon 7"}, 4_000_005),
+        ({"memory/memory.limit_in_bytes": "3000", "memory/memory.usage_in_bytes": "1000"}, 2_000),
+        ({"memory.max": "99999999999", "memory.current": "0"}, 8_000 * 1024),
+    ],
+)
+def test_the_memory_is_what_the_kernel_and_the_control_group_leave(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert available_memory(tmp_path, meminfo) == expected

@@ -1,0 +1,81 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from scheduler.params import SamplingParams
+from scheduler.sampling import CANDIDATES, sample
+
+sizes = st.sampled_from([1, 2, 7, 60, CANDIDATES, CANDIDATES + 1, 900])
+params = st.builds(
+    lambda t, k, p: SamplingParams(max_tokens=1, temperature=t, top_k=k, top_p=p),
+    st.sampled_from([0.0, 0.01, 0.3, 1.0, 1.9]),
+    st.sampled_from([0, 1, 2, 5, 300, 10_000]),
+    st.sampled_from([1e-9, 0.1, 0.5, 0.9, 0.999, 1.0]),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> NDArray[np.float32]:
+    """Logits with ties: a few distinct values over the vocabulary."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    spread = draw(st.sampled_from([0.0, 0.01, 1.0, 8.0]))
+    values = np.round(rng.normal(scale=spread, size=(draw(st.integers(1, 4)), draw(sizes))) * 4) / 4
+    return values.astype(np.float32)
+
+
+def generators(count: int, seed: int = 0) -> list[np.random.Generator]:
+    return [np.random.Generator(np.random.PCG64(seed + i)) for i in range(count)]
+
+
+def kept(row: NDArray[np.float32], p: SamplingParams) -> list[tuple[int, float]]:
+    """The naive oracle: everything sorted, then cut by top_k, then by top_p; (id, probability)."""
+    weights = np.exp((row.astype(np.float64) - float(row.max())) / p.temperature)
+    order = sorted(range(len(row)), key=lambda i: (-row[i], i))[: p.top_k or None]
+    total = sum(weights[i] for i in order)
+    out, mass = [], 0.0
+    for i in order:
+        out.append((i, weights[i]))
+        mass += weights[i]
+        if p.top_p < 1 and mass >= p.top_p * total * (1 - 1e-12):
+            break
+    return out
+
+
+@given(rows(), params, st.integers(0, 2**32))
+def test_a_drawn_token_is_one_that_the_naive_truncation_keeps(
+    logits: NDArray[np.float32], p: SamplingParams, seed: int
+) -> None:
+    for row, token in zip(logits, sample(logits, [p] * len(logits), generators(len(logits), seed)), strict=True):
+        if p.greedy:
+            assert token == min(range(len(row)), key=lambda i: (-row[i], i))
+        else:
+            assert token in [i for i, _ in kept(row, p)]
+
+
+@given(rows(), params, st.integers(0, 2**32))
+def test_a_row_is_sampled_in_company_as_it_is_alone(logits: NDArray[np.float32], p: SamplingParams, seed: int) -> None:
+    together = sample(logits, [p] * len(logits), generators(len(logits), seed))
+    alone = [sample(logits[i : i + 1], [p], [g])[0] for i, g in enumerate(generators(len(logits), seed))]
+    assert together == alone
+
+
+def test_tokens_are_drawn_as_often_as_the_truncated_distribution_says() -> None:
+    row = np.array([[1.0, 2.0, 0.5, 2.0, -1.0, 0.0]], np.float32)
+    p = SamplingParams(max_tokens=1, temperature=0.8, top_k=4, top_p=0.9)
+    generator = generators(1)
+    draws = [sample(row, [p], generator)[0] for _ in range(20_000)]
+    oracle = kept(row[0], p)
+    total = sum(weight for _, weight in oracle)
+    for id_, weight in oracle:
+        expected = weight / total
+        error = 5 * np.sqrt(expected * (1 - expected) / len(draws))  # five standard deviations
+        assert abs(draws.count(id_) / len(draws) - expected) < error
+    assert set(draws) == {i for i, _ in oracle}
+
+
+def test_a_row_without_usable_numbers_gives_no_token_and_leaves_its_neighbour_alone() -> None:
+    logits = np.array([[np.nan, 1.0], [0.0, 1.0], [-np.inf, -np.inf]], np.float32)
+    greedy = SamplingParams(max_tokens=1, temperature=0.0)
+    warm = SamplingParams(max_tokens=1)
+    assert sample(logits, [greedy, greedy, warm], generators(3)) == [None, 1, None]
