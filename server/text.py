@@ -1,0 +1,144 @@
+"""Token ids to text deltas, for one choice of one reply.
+
+Two things are held back: the bytes of a character that is not complete yet, and text that may turn out to begin a
+stop string. Both are delivered at the end. Invalid bytes become U+FFFD exactly as `bytes.decode(errors="replace")`
+writes them, wherever the tokens' borders fall.
+
+The end by stop strings is a function of the text alone, not of how it was cut into tokens or steps:
+
+    Reading character by character, the first position at which any stop string is complete ends the text. Of several
+    complete there, the longest (the one that starts first) is the match. The text is cut before it, or after it when
+    stop strings are included.
+
+So no stop string is ever in the text shown, unless asked for at its end. Each stop string is followed by Knuth,
+Morris and Pratt's automaton ("Fast pattern matching in strings", 1977), its table built no further than the text has
+matched: the work is bounded by the generated characters times the stop strings, however long they are.
+
+Knows no asyncio, and no reasons to end but stop strings and the request's end tokens, whose spelling is not shown.
+"""
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """What is not shown of a text.
+
+    Attributes:
+        strings: stop strings, none empty.
+        include: whether the stop string or end token that ends the text is shown.
+        end_tokens: ids that end the request: counted, their spelling not shown.
+    """
+
+    strings: tuple[str, ...] = ()
+    include: bool = False
+    end_tokens: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a step adds to a choice.
+
+    Attributes:
+        text: to send now; often empty.
+        offsets: for each token that counts, how many characters of the choice's text were complete before it. Tokens
+            after the one that completed a stop string do not count.
+        stop: the stop string that ended the text; None while it goes on.
+    """
+
+    text: str = ""
+    offsets: tuple[int, ...] = ()
+    stop: str | None = None
+
+    @property
+    def counted(self) -> int:
+        """How many of the pushed tokens count."""
+        return len(self.offsets)
+
+
+class TextStream:
+    """The text of one choice, made as its tokens arrive."""
+
+    def __init__(self, vocabulary: Vocabulary, rule: StopRule) -> None:
+        self._vocabulary = vocabulary
+        self._rule = rule
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._matchers = [_Matcher(string) for string in rule.strings]
+        self._held = ""
+        self._length = 0
+        self._stop: str | None = None
+
+    def push(self, tokens: Sequence[int]) -> Delta:
+        """Take the tokens of one step, in order; after a stop string they are neither shown nor counted."""
+        text: list[str] = []
+        offsets: list[int] = []
+        for token in tokens:
+            if self._stop is not None:
+                break
+            offsets.append(self._length)
+            text.append(self._advance(self._decoder.decode(self._bytes_of(token))))
+        return Delta("".join(text), tuple(offsets), self._stop)
+
+    def finish(self) -> Delta:
+        """Deliver what is held back: no more tokens come. After a stop string there is nothing left."""
+        if self._stop is not None:
+            return Delta(stop=self._stop)
+        text = self._advance(self._decoder.decode(b"", final=True))
+        text, self._held = text + self._held, ""
+        return Delta(text, stop=self._stop)
+
+    def _bytes_of(self, token: int) -> bytes:
+        if token in self._rule.end_tokens and not self._rule.include:
+            return b""
+        return self._vocabulary.bytes_of(token)
+
+    def _advance(self, new: str) -> str:
+        """Take new characters; return the text that no stop string can take back any more."""
+        self._length += len(new)
+        if not self._matchers:
+            return new
+        text = self._held + new
+        for end, char in enumerate(new, start=len(self._held) + 1):
+            met = [matcher.string for matcher in self._matchers if matcher.feed(char)]
+            if met:
+                return self._end(text[:end], max(met, key=len))
+        keep = len(text) - max(matcher.matched for matcher in self._matchers)
+        self._held = text[keep:]
+        return text[:keep]
+
+    def _end(self, text: str, stop: str) -> str:
+        self._stop, self._held = stop, ""
+        return text if self._rule.include else text[: -len(stop)]
+
+
+class _Matcher:
+    """Follows one string through a text.
+
+    Attributes:
+        matched: the length of the longest proper beginning of the string that the text read so far ends with.
+    """
+
+    def __init__(self, string: str) -> None:
+        self.string = string
+        self.matched = 0
+        self._border = [0]  # _border[k - 1]: the longest proper border of string[:k]
+
+    def feed(self, char: str) -> bool:
+        """Read one character; True where it completes the string, after which there is nothing more to read."""
+        while self.matched and self.string[self.matched] != char:
+            self.matched = self._border[self.matched - 1]
+        if self.string[self.matched] == char:
+            self.matched += 1
+            if self.matched > len(self._border):
+                self._border.append(self._next_border(char))
+        return self.matched == len(self.string)
+
+    def _next_border(self, char: str) -> int:
+        border = self._border[-1]
+        while border and self.string[border] != char:
+            border = self._border[border - 1]
+        return border + (self.string[border] == char)
