@@ -1,0 +1,191 @@
+"""Errors as HTTP clients see them: `{"error": {"message", "type", "param", "code"}}`, as a body or as an SSE event.
+
+    ApiError
+    |-- BadRequest              400  malformed or impossible; `param` names the field
+    |   `-- ContextLengthExceeded    the prompt leaves no room in the context
+    |-- NotFound                404  no such path or model
+    |-- MethodNotAllowed        405  with `Allow`
+    |-- RequestTimeout          408  the request's own timeout
+    |-- TooLarge                413  the body is over the limit
+    |-- UnsupportedMedia        415  not JSON
+    |-- QueueFull               429  with `Retry-After`
+    |-- Internal                500  a fault of ours, never for user input
+    `-- Unavailable             503  loading, draining or down, with the reason
+
+`api_error` maps whatever was raised to one of these, by one table.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import msgspec
+
+from scheduler.errors import EngineDown, EngineError, ModelFolderError, RequestFailed, StepFailed
+
+
+class ApiError(Exception):
+    """An error with its HTTP face. `type` and `code` follow OpenAI's where it has one."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = _encodable(message)
+        self.param = None if param is None else _encodable(param)
+        self.headers = dict(headers or {})
+
+
+class BadRequest(ApiError):
+    """The request is malformed or asks for what cannot be done."""
+
+    status = 400
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+
+
+class ContextLengthExceeded(BadRequest):
+    """The prompt leaves no room for a token; `exact` is False where counting stopped early."""
+
+    def __init__(self, prompt: int, context: int, *, param: str, exact: bool = True) -> None:
+        super().__init__(
+            f"The prompt has {'' if exact else 'at least '}{prompt} tokens, and the model's context is {context}: "
+            "it must be shorter, so that there is room for an answer.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+class NotFound(ApiError):
+    """No such path."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+    @classmethod
+    def model(cls, name: str, served: str) -> "NotFound":
+        """The request names a model that is not served."""
+        error = cls(f"The model {name!r} does not exist here; this server serves {served!r}.", param="model")
+        error.code = "model_not_found"
+        return error
+
+
+class MethodNotAllowed(ApiError):
+    """The path is right, the method is not."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"{method} is not allowed here, only {allowed}.", headers={"allow": allowed})
+
+
+class RequestTimeout(ApiError):
+    """The time the request gave itself is over."""
+
+    status = 408
+    type = "timeout_error"
+    code = "timeout"
+
+
+class TooLarge(ApiError):
+    """The body is over the configured limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than {limit} bytes.")
+
+
+class UnsupportedMedia(ApiError):
+    """The body is not declared as JSON."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_media_type"
+
+    def __init__(self, got: str) -> None:
+        super().__init__(f"The body must be application/json, not {got or 'without a content type'}.")
+
+
+class QueueFull(ApiError):
+    """No room in the queue; `retry_after` is in seconds."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+    def __init__(self, retry_after: float) -> None:
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(
+            f"The queue is full; try again in {seconds} seconds.",
+            headers={"retry-after": str(seconds)},
+        )
+
+
+class Internal(ApiError):
+    """A fault of ours. The message tells nothing about our insides; the log does."""
+
+    code = "internal_error"
+
+
+class Unavailable(ApiError):
+    """The server cannot take requests now; the message says why."""
+
+    status = 503
+    type = "service_unavailable"
+    code = "service_unavailable"
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which a path or a header may bring in and UTF-8 cannot carry."""
+    return text.encode(errors="replace").decode()
+
+
+def _internal(error: Exception) -> ApiError:
+    return Internal(f"The request failed: {error}")
+
+
+def _unavailable(error: Exception) -> ApiError:
+    return Unavailable(f"The engine takes no requests: {error}")
+
+
+# The nearest class in the error's ancestry counts.
+ENGINE_ERRORS: dict[type[EngineError], Callable[[Exception], ApiError]] = {
+    RequestFailed: _internal,
+    StepFailed: _internal,
+    EngineDown: _unavailable,
+    ModelFolderError: _unavailable,
+    EngineError: _internal,
+}
+
+
+def api_error(error: BaseException) -> ApiError:
+    """The HTTP face of anything raised: an ApiError is its own, the engine's by the table, the rest is Internal."""
+    if isinstance(error, ApiError):
+        return error
+    for ancestor in type(error).__mro__:
+        if (face := ENGINE_ERRORS.get(ancestor)) is not None and isinstance(error, EngineError):
+            return face(error)
+    return Internal("The server met an error of its own; its log says more under this request's id.")
+
+
+def body(error: ApiError) -> bytes:
+    """The JSON body."""
+    return msgspec.json.encode(
+        {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    )
+
+
+def event(error: ApiError) -> bytes:
+    """The SSE event that ends a stream which has begun; no `[DONE]` follows it."""
+    return b"data: " + body(error) + b"\n\n"
