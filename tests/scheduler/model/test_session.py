@@ -1,0 +1,113 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduler.batch import pack
+from scheduler.config import EngineConfig
+from scheduler.engine import PackedEngine
+from scheduler.errors import ModelFolderError, StepFailed
+from scheduler.model.session import PackedSession
+from scheduler.model.spec import ModelSpec
+from scheduler.params import SamplingParams
+from scheduler.plan import Slice, StepPlan
+from scheduler.request import Request
+from tests.conftest import ALL_FOLDERS, Packed, model_folder
+
+CONFIG = EngineConfig(slots=5, context=200, step_rows=32, threads=2)
+
+
+def opened(folder: Path, config: EngineConfig = CONFIG) -> PackedSession:
+    return PackedSession(ModelSpec.from_folder(folder), config)
+
+
+def generate(session: PackedSession, requests: dict[int, list[Request]]) -> dict[str, list[int]]:
+    """Run the requests that arrive at each step until all have ended."""
+    engine = PackedEngine(session, CONFIG)
+    out: dict[str, list[int]] = {}
+    step = 0
+    while step <= max(requests) or not engine.idle:
+        for request in requests.get(step, []):
+            engine.add(request)
+        for event in engine.step().events:
+            assert event.error is None, event
+            out.setdefault(event.id, []).extend(event.tokens)
+        engine.check()
+        step += 1
+    return out
+
+
+def greedy(id_: str, prompt: list[int], count: int) -> Request:
+    return Request(id_, tuple(prompt), SamplingParams(max_tokens=count, temperature=0.0))
+
+
+def anonymous_kb() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0])
+
+
+@pytest.mark.parametrize("name", ALL_FOLDERS)
+def test_every_architecture_generates_its_oracle_s_tokens_in_mixed_steps(name: str, packed: Packed) -> None:
+    cases = json.loads((model_folder(name) / "oracle.json").read_text())["cases"]
+    arrivals = {3 * i: [greedy(f"{i}", case["ids"], len(case["tokens"]))] for i, case in enumerate(cases)}
+    out = generate(opened(packed(name)), arrivals)
+    assert [out[f"{i}"] for i in range(len(cases))] == [case["tokens"] for case in cases]
+
+
+prompts = st.lists(st.integers(7, 600), min_size=1, max_size=90)
+
+
+@given(st.lists(st.tuples(prompts, st.integers(1, 12), st.integers(0, 10)), min_size=1, max_size=7))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_on_a_real_folder_each_request_gets_in_company_what_it_gets_alone(
+    packed: Packed, arrivals: list[tuple[list[int], int, int]]
+) -> None:
+    session = opened(packed("llama-int4"))
+    together: dict[int, list[Request]] = {}
+    for i, (prompt, count, at) in enumerate(arrivals):
+        together.setdefault(at, []).append(greedy(f"{i}", prompt, count))
+    out = generate(session, together)
+    for i, (prompt, count, _) in enumerate(arrivals):
+        assert out[f"{i}"] == generate(session, {0: [greedy("solo", prompt, count)]})["solo"]
+
+
+def test_a_slot_costs_memory_only_as_tokens_arrive_and_gives_it_back(packed: Packed) -> None:
+    config = EngineConfig(slots=64, context=200_000, step_rows=512, threads=1)
+    spec = ModelSpec.from_folder(packed("llama-int4"))
+    assert config.slots * config.capacity * spec.kv_bytes_per_token > 10 * 2**30
+    before = anonymous_kb()
+    session = PackedSession(spec, config)
+    opened_kb = anonymous_kb()
+    for slot in range(8):
+        for start in range(0, 2000, 500):
+            plan = StepPlan((Slice("a", slot, start, 500, decodes=False, samples=True),))
+            session.run(pack(plan, lambda _: [9] * 2000))
+    filled_kb = anonymous_kb()
+    for slot in range(8):
+        session.release(slot)
+    cache_kb = 8 * 2000 * spec.kv_bytes_per_token // 1024
+    assert opened_kb - before < 100_000
+    assert filled_kb - opened_kb > cache_kb
+    assert filled_kb - anonymous_kb() > 0.9 * cache_kb
+
+
+def test_a_step_that_samples_nobody_runs(packed: Packed) -> None:
+    session = opened(packed("llama-int4"))
+    plan = StepPlan((Slice("a", 0, 0, 8, decodes=False, samples=False),))
+    assert session.run(pack(plan, lambda _: list(range(10, 30)))).shape == (0, 640)
+
+
+def test_a_failed_run_raises_and_the_next_one_succeeds(packed: Packed) -> None:
+    session = opened(packed("llama-int4"))
+    plan = StepPlan((Slice("a", 0, 0, 4, decodes=False, samples=True),))
+    with pytest.raises(StepFailed):
+        session.run(pack(plan, lambda _: [10**6] * 4))  # no such row in the embedding
+    assert np.isfinite(session.run(pack(plan, lambda _: [10, 11, 12, 13]))).all()
+
+
+def test_a_folder_that_is_not_packed_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ModelFolderError, match="import"):
+        opened(model_folder("llama-int4"))
