@@ -12,6 +12,8 @@ import onnx_ir as ir
 
 from scheduler.model.importing.errors import BrokenSource
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
+from scheduler.model.importing.gguf_source import read_gguf
+from scheduler.model.importing.linear import quantise_linears
 from scheduler.model.importing.logical import LogicalModel
 from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
 from scheduler.model.importing.pack import pack
@@ -41,10 +43,13 @@ def import_model(source: Path, target: Path, options: ImportOptions, progress: P
 def import_locked(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
     """As `import_model`, for a caller who holds the target's lock."""
     files = source_files(source)
-    logical = read_genai(source, options.context)
+    logical = read_gguf(source, options.context) if _is_gguf(source) else read_genai(source, options.context)
     notes = list(logical.notes)
     pack(logical.model, logical.config["model"]["decoder"]["head_size"])
     notes.append("Packed for steps over many requests: two attention groups, logits of the sampled rows alone.")
+    if logical.kind == "gguf":
+        count = quantise_linears(logical.model)
+        notes.append(f"{count} linear layers to W8A8: int8 weights per output channel, uint8 activations per row.")
     made: list[Manifest] = []
 
     def fill(folder: Path) -> None:
@@ -65,10 +70,19 @@ def source_files(source: Path) -> list[Path]:
         BrokenSource: The source is no model of a known kind.
 
     """
+    if _is_gguf(source):
+        return [source]
     if (source / CONFIG).is_file():
         return genai_files(source)
     message = f"{source} is neither a GGUF file nor a folder with a {CONFIG}"
     raise BrokenSource(f"{message}: give the path of a model")
+
+
+def _is_gguf(source: Path) -> bool:
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 def _write_files(logical: LogicalModel, folder: Path, progress: Progress) -> list[str]:

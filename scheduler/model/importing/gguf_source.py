@@ -1,0 +1,107 @@
+"""Source: a GGUF file of the llama architecture, as a logical model with the files a folder of onnxruntime-genai has.
+
+Knows which metadata becomes which entry of genai_config.json; not how tensors are stored, nor how graphs are built.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from scheduler.model.importing.errors import UnsupportedModel
+from scheduler.model.importing.gguf_file import GgufFile
+from scheduler.model.importing.llama_graph import llama_graph
+from scheduler.model.importing.logical import LogicalModel, check_context
+from scheduler.model.importing.tokenizer_json import tokenizer_files
+
+_END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, a turn, a message to a tool
+
+
+def read_gguf(path: Path, context: int | None) -> LogicalModel:
+    """Read a GGUF file; its weights are read when the graph is written.
+
+    Args:
+        path: The file.
+        context: Tokens of context that will be served, None for the model's own.
+
+    Raises:
+        BrokenSource: The file is missing or unreadable.
+        UnsupportedModel: It holds something that is not understood; the message names it.
+        ImportFailed: The context is longer than the model's own.
+
+    """
+    file = GgufFile(path)
+    check_context(context, file.shape.context)
+    called = [file.metadata[key] for key in ("general.name", "general.description") if key in file.metadata]
+    return LogicalModel(
+        kind="gguf",
+        name=path.stem,
+        model=llama_graph(file),
+        config=_genai_config(file),
+        max_context=file.shape.context,
+        texts=tokenizer_files(file.metadata, file.shape.context),
+        notes=(
+            f"Read from GGUF: {file.type_summary()}.",
+            *(f"It says of itself: {text}" for text in called),
+            f"Rotary tables made for {file.shape.context} tokens.",
+        ),
+    )
+
+
+def _genai_config(file: GgufFile) -> dict[str, Any]:
+    """Say what onnxruntime-genai wants to know of a model, in the form of its genai_config.json."""
+    shape, ends = file.shape, _end_tokens(file)
+    return {
+        "model": {
+            "bos_token_id": _token(file, "bos_token_id", ends[0]),
+            "context_length": shape.context,
+            "decoder": {
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "filename": "model.onnx",
+                "head_size": shape.head_size,
+                "hidden_size": shape.hidden,
+                "inputs": {
+                    "input_ids": "input_ids",
+                    "attention_mask": "attention_mask",
+                    "past_key_names": "past_key_values.%d.key",
+                    "past_value_names": "past_key_values.%d.value",
+                },
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": "present.%d.key",
+                    "present_value_names": "present.%d.value",
+                },
+                "num_attention_heads": shape.heads,
+                "num_hidden_layers": shape.layers,
+                "num_key_value_heads": shape.kv_heads,
+            },
+            "eos_token_id": ends if len(ends) > 1 else ends[0],
+            "pad_token_id": _token(file, "padding_token_id", ends[0]),
+            "type": "llama",
+            "vocab_size": shape.vocab,
+        },
+        "search": {
+            "do_sample": False,
+            "max_length": shape.context,
+            "min_length": 0,
+            "num_beams": 1,
+            "num_return_sequences": 1,
+            "past_present_share_buffer": True,
+            "repetition_penalty": 1.0,
+            "temperature": 1.0,
+            "top_k": 50,
+            "top_p": 1.0,
+        },
+    }
+
+
+def _end_tokens(file: GgufFile) -> list[int]:
+    """List the tokens that end an answer, each once, the end of a text first."""
+    keys = [f"tokenizer.ggml.{key}" for key in _END_KEYS]
+    ends = list(dict.fromkeys(int(file.metadata[key]) for key in keys if key in file.metadata))
+    if not ends:
+        message = f"{file.path.name} does not say which token ends a text ({keys[0]})"
+        raise UnsupportedModel(f"{message}: use a file made by a newer llama.cpp")
+    return ends
+
+
+def _token(file: GgufFile, key: str, default: int) -> int:
+    return int(file.metadata.get(f"tokenizer.ggml.{key}", default))
