@@ -17,7 +17,7 @@ from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.rope_switch import resolve_rope_switch
 
 CONFIG = "genai_config.json"
-TOKENIZER_FILES = (
+_CARRIED = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
@@ -26,6 +26,7 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
     "tokenizer.model",
+    "LICENSE",
 )
 _OTHER_MODELS = ("encoder", "vision", "speech", "audio", "embedding")
 _COS_CACHE = 7
@@ -58,7 +59,7 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
         config=config,
         max_context=min([own, *_table_lengths(model.graph)]),
         rope_switch=switch,
-        copies=tuple(path for name in TOKENIZER_FILES if (path := folder / name).is_file()),
+        copies=tuple(path for name in _CARRIED if (path := folder / name).is_file()),
         links=_data_files(model, folder),
         notes=(f"The weights of {decoder['filename']} were kept as they are.",),
     )
@@ -74,7 +75,7 @@ def genai_files(folder: Path) -> list[Path]:
     """
     decoder = _read_config(folder / CONFIG)["model"]["decoder"]
     graph = folder / decoder["filename"]
-    tokenizer = [path for name in TOKENIZER_FILES if (path := folder / name).is_file()]
+    tokenizer = [path for name in _CARRIED if (path := folder / name).is_file()]
     return sorted({folder / CONFIG, graph, *_data_files(_read_graph(graph), folder), *tokenizer})
 
 

@@ -37,6 +37,7 @@ def read_gguf(path: Path, context: int | None) -> LogicalModel:
         model=llama_graph(file),
         config=_genai_config(file),
         max_context=file.shape.context,
+        copies=tuple(licence for licence in [path.with_name("LICENSE")] if licence.is_file()),
         texts=tokenizer_files(file.metadata, file.shape.context),
         notes=(
             f"Read from GGUF: {file.type_summary()}.",

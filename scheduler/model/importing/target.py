@@ -22,7 +22,9 @@ _CHUNK = 16 << 20
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """Hold the target's lock: the lock dies with its holder, and its file stays behind, empty.
+    """Hold the target's lock, and remove what dead imports of it left.
+
+    The lock dies with its holder; its file stays behind, empty, so that nobody locks a file that was removed.
 
     Raises:
         ImportFailed: The folder that holds the target cannot be written.
@@ -36,6 +38,7 @@ def locked(target: Path) -> Iterator[None]:
         raise ImportFailed(f"{target.parent} cannot be written ({error}): choose another place") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        _sweep(target)
         yield
     finally:
         os.close(handle)
@@ -44,28 +47,33 @@ def locked(target: Path) -> Iterator[None]:
 def write_folder(target: Path, fill: Callable[[Path], None]) -> None:
     """Make the target what `fill` writes into the folder it is given; an older target is replaced whole.
 
-    The caller holds the target's lock, so whatever else carries its name was left by an import that died.
+    The caller holds the target's lock.
 
     Raises:
         ImportFailed: The disk is full or the place cannot be written.
 
     """
-    sweep(target)
     try:
-        work = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
-        try:
+        with scratch(target) as work:
             fill(work)
             work.chmod(0o755)
             _flush(work)
             _replace(work, target)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         raise ImportFailed(f"{target} could not be written ({error}): make room, or choose another place") from error
 
 
-def sweep(target: Path) -> None:
-    """Remove what dead imports of the target left. The caller holds its lock."""
+@contextmanager
+def scratch(target: Path) -> Iterator[Path]:
+    """Make a folder beside the target, for a caller who holds its lock; it is removed on the way out."""
+    work = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _sweep(target: Path) -> None:
     for left in target.parent.glob(f"{escape(_prefix(target))}*"):
         shutil.rmtree(left, ignore_errors=True)
 
