@@ -321,18 +321,28 @@ def _default(info: msgspec.structs.FieldInfo) -> object:
 
 
 def _raw_fields(body: bytes) -> dict[str, Raw]:
+    if not body.strip():
+        raise BadRequest("The body is empty; it must be a JSON object.")
     try:
         return msgspec.json.decode(body, type=dict[str, Raw])
     except msgspec.ValidationError as error:
         raise BadRequest("The body must be a JSON object.") from error
     except RecursionError as error:
-        raise BadRequest("The body is nested too deeply.", param=_blamed(body)) from error
+        raise BadRequest("The body is nested too deeply.") from error
     except msgspec.DecodeError as error:
-        raise BadRequest(f"The body is not valid JSON: {error}.", param=_blamed(body)) from error
+        if (name := _blamed(body)) is not None:
+            said = f"{name} has a value that JSON does not allow: NaN, Infinity or a lone surrogate."
+            raise BadRequest(said, param=name) from error
+        raise BadRequest(f"The body is not valid JSON: {error}.") from error
+
+
+BLAMED_BYTES = 2**20  # a larger body is not read a second time for the sake of a better message
 
 
 def _blamed(body: bytes) -> str | None:
     """The field whose value alone is no JSON: NaN, Infinity, a lone surrogate. None if more than that is wrong."""
+    if len(body) > BLAMED_BYTES:
+        return None
     try:
         fields = json.loads(body)
         if not isinstance(fields, dict):

@@ -289,7 +289,9 @@ def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
 def test_values_that_json_does_not_allow_are_refused_by_name(value: bytes, param: str) -> None:
     fields = {"prompt": b'"a"'} | {param: value}
     body = b"{" + b",".join(b'"%s":%s' % (name.encode(), raw) for name, raw in fields.items()) + b"}"
-    assert refused_completion(body).param == param
+    error = refused_completion(body)
+    assert error.param == param
+    assert param in error.message
 
 
 def test_deep_nesting_is_refused() -> None:
