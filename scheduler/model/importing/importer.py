@@ -23,6 +23,7 @@ from scheduler.model.importing.target import link_or_copy, locked, write_folder
 _CHUNK = 4 << 20
 GRAPH = "model.onnx"
 _DATA = "model.onnx.data"
+_INLINE = 256  # bytes; smaller tensors stay in the graph
 
 
 def import_model(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
@@ -107,12 +108,13 @@ def _write_graph(logical: LogicalModel, folder: Path, progress: Progress) -> Non
     if logical.links:
         ir.save(logical.model, folder / GRAPH)
         return
-    weights = sum(value.const_value is not None for value in logical.model.graph.initializers.values())
-    progress.start("write weights", weights)
+    tensors = [value.const_value for value in logical.model.graph.initializers.values()]
+    progress.start("write weights", sum(tensor is not None and tensor.nbytes > _INLINE for tensor in tensors))
     ir.save(
         logical.model,
         folder / GRAPH,
         external_data=_DATA,
+        size_threshold_bytes=_INLINE,
         callback=lambda _tensor, _info: progress.advance(1),
     )
     progress.done()

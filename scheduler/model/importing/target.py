@@ -44,7 +44,7 @@ def locked(target: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def write_folder(target: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(target: Path, fill: Callable[[Path], object]) -> None:
     """Make the target what `fill` writes into the folder it is given; an older target is replaced whole.
 
     The caller holds the target's lock.

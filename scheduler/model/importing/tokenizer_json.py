@@ -11,8 +11,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from scheduler.model.importing.errors import BrokenSource, UnsupportedModel
+from scheduler.model.importing.errors import BrokenSource, ImportFailed, UnsupportedModel
 
+_INSTEAD = "Try an export by onnxruntime-genai's builder instead"
 _CONTROL, _USER_DEFINED = 3, 4  # token types of llama.cpp
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
@@ -52,13 +53,15 @@ def tokenizer_files(metadata: Mapping[str, Any], context: int) -> dict[str, str]
 
     """
     vocabulary = _Vocabulary.read(metadata)
-    if vocabulary.model == "gpt2":
-        tokenizer = _byte_level(vocabulary)
-    elif vocabulary.model == "llama":
-        tokenizer = _sentence_piece(vocabulary)
-    else:
-        message = f"tokenizer.ggml.model is {vocabulary.model}, where gpt2 and llama are known"
-        raise UnsupportedModel(f"{message}: export the model with onnxruntime-genai's builder instead")
+    if vocabulary.model not in _KINDS:
+        message = f"tokenizer.ggml.model is {vocabulary.model}, where {', '.join(_KINDS)} are known"
+        raise UnsupportedModel(f"{message}. {_INSTEAD}")
+    try:
+        tokenizer = _KINDS[vocabulary.model](vocabulary)
+    except ImportFailed:
+        raise
+    except Exception as error:  # `tokenizers` raises no class of its own
+        raise BrokenSource(f"the file's tokenizer does not add up ({error}): download it anew") from error
     _add_tokens(tokenizer, vocabulary)
     _add_bos(tokenizer, vocabulary)
     files = {
@@ -104,7 +107,7 @@ def _byte_level(vocabulary: _Vocabulary) -> Tokenizer:
     cut = vocabulary.get("tokenizer.ggml.pre", "default")
     if cut not in _CUTS:
         message = f"tokenizer.ggml.pre is {cut}, where {', '.join(sorted(_CUTS))} are known"
-        raise UnsupportedModel(f"{message}: export the model with onnxruntime-genai's builder instead")
+        raise UnsupportedModel(f"{message}. {_INSTEAD}")
     merges = [tuple(merge.split(" ", 1)) for merge in vocabulary.get("tokenizer.ggml.merges", [])]
     model = models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=cut in _WHOLE_WORDS_FIRST)
     tokenizer = Tokenizer(model)
@@ -135,6 +138,9 @@ def _sentence_piece(vocabulary: _Vocabulary) -> Tokenizer:
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *tail]
     )
     return tokenizer
+
+
+_KINDS = {"gpt2": _byte_level, "llama": _sentence_piece}  # by tokenizer.ggml.model
 
 
 def merges_from_scores(tokens: list[str], scores: list[float]) -> list[tuple[str, str]]:

@@ -1,0 +1,126 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from gguf import GGMLQuantizationType
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model.importing import BrokenSource, ImportFailed, ImportOptions, Silent, UnsupportedModel, import_model
+from scheduler.model.importing.gguf_file import halves
+from scheduler.model.importing.gguf_source import read_gguf
+from scheduler.model.importing.pack import pack
+from tests.scheduler.model.importing.runner import Floats, Rows, Runner
+from tests.scheduler.model.importing.tiny_gguf import TinyLlama
+
+Kind = GGMLQuantizationType
+MODELS = {
+    "untied": TinyLlama(),
+    "tied": TinyLlama(tied=True),
+    "llama 3's scaled frequencies": TinyLlama(rope_factors=True),
+    "linear rope scaling": TinyLlama(linear_scale=4.0),
+    "every head its own key": TinyLlama(kv_heads=4),
+    "heads wider than the hidden size": TinyLlama(head_size=32, rotary=32),
+    "half of each head rotates": TinyLlama(head_size=32, rotary=16),
+    "half precision": TinyLlama(kind=Kind.F16),
+    "bfloat16": TinyLlama(kind=Kind.BF16),
+    "8 bits": TinyLlama(kind=Kind.Q8_0),
+    "4 bits": TinyLlama(kind=Kind.Q4_1),
+    "5 bits": TinyLlama(kind=Kind.Q5_0),
+}
+TOKENS = [5, 17, 3, 99, 60, 42, 8, 120, 77]
+
+
+def logits(folder: Path) -> Floats:
+    """Logits of the tokens' last five: a chunk of five, then four decode steps beside another request."""
+    runner = Runner(folder, slots=2)
+    out = [runner.step([Rows(0, TOKENS[:5], prefill=True)])]
+    for step, token in enumerate(TOKENS[5:]):
+        other = Rows(1, [9, 8, 7], prefill=True) if step == 0 else Rows(1, [step], prefill=False)
+        out.append(runner.step([Rows(0, [token], prefill=False), other])[:1])
+    return np.concatenate(out)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_float_graph_computes_what_a_llama_computes(name: str, tmp_path: Path) -> None:
+    model = replace(MODELS[name], weights={})
+    logical = read_gguf(model.write(tmp_path / "tiny.gguf"), None)
+    pack(logical.model, model.head_size)
+    ir.save(logical.model, tmp_path / "model.onnx")
+    np.testing.assert_allclose(logits(tmp_path), model.forward(TOKENS)[4:], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["untied", "tied", "4 bits"])
+def test_w8a8_stays_near_the_float_model(name: str, tmp_path: Path) -> None:
+    model = replace(MODELS[name], weights={})
+    import_model(model.write(tmp_path / "tiny.gguf"), tmp_path / "packed", ImportOptions(), Silent())
+    exact = model.forward(TOKENS)[4:]
+    error = logits(tmp_path / "packed") - exact
+    assert np.linalg.norm(error) < 0.05 * np.linalg.norm(exact)
+
+
+def test_w8a8_logits_are_the_same_bits_alone_and_in_company(tmp_path: Path) -> None:
+    import_model(TinyLlama().write(tmp_path / "tiny.gguf"), tmp_path / "packed", ImportOptions(), Silent())
+    alone, mixed = Runner(tmp_path / "packed"), Runner(tmp_path / "packed")
+    first = alone.step([Rows(0, TOKENS, prefill=True)])[0]
+    crowd = [Rows(1, [4, 5, 6], prefill=True), Rows(0, TOKENS, prefill=True), Rows(3, [50] * 20, prefill=True)]
+    assert np.array_equal(first, mixed.step(crowd)[1])
+    second = alone.step([Rows(0, [11], prefill=False)])[0]
+    crowd = [Rows(2, [4, 5, 6], prefill=True), Rows(1, [9], prefill=False), Rows(0, [11], prefill=False)]
+    assert np.array_equal(second, mixed.step(crowd)[2])
+
+
+@given(heads=st.integers(1, 4), pairs=st.integers(1, 8), still=st.integers(0, 4), width=st.integers(1, 3))
+def test_the_row_order_of_queries_is_undone(heads: int, pairs: int, still: int, width: int) -> None:
+    rows = np.arange(heads * (2 * pairs + still) * width, dtype=np.float32).reshape(heads, -1, width)
+    rotating = rows[:, : 2 * pairs].reshape(heads, 2, pairs, width).swapaxes(1, 2).reshape(heads, 2 * pairs, width)
+    as_gguf = np.concatenate([rotating, rows[:, 2 * pairs :]], axis=1).reshape(-1, width)
+    assert np.array_equal(halves(as_gguf, heads, 2 * pairs), rows.reshape(-1, width))
+
+
+def test_the_configuration_lists_every_end_token(tmp_path: Path) -> None:
+    source = TinyLlama().write(tmp_path / "tiny.gguf", tokenizer__ggml__eot_token_id=7)
+    manifest = import_model(source, tmp_path / "packed", ImportOptions(name="mine"), Silent())
+    model = json.loads((tmp_path / "packed" / "genai_config.json").read_text())["model"]
+    assert model["eos_token_id"] == [1, 7]
+    assert model["context_length"] == manifest.max_context == 128
+    assert manifest.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        ({"llama__rope__scaling__type": "yarn"}, "llama.rope.scaling.type is yarn"),
+        ({"llama__expert_count": 8}, "llama.expert_count"),
+        ({"llama__attention__sliding_window": 64}, "llama.attention.sliding_window"),
+        ({"split__count": 2}, "split.count"),
+    ],
+)
+def test_metadata_that_changes_the_answers_is_refused_by_name(
+    extra: dict[str, str | int], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedModel, match=named):
+        read_gguf(TinyLlama().write(tmp_path / "tiny.gguf", **extra), None)
+
+
+def test_a_tensor_that_is_not_understood_is_refused_by_name(tmp_path: Path) -> None:
+    source = TinyLlama().write(tmp_path / "tiny.gguf")
+    renamed = source.read_bytes().replace(b"blk.1.attn_v.weight", b"blk.1.attn_v.biases")
+    source.write_bytes(renamed)
+    with pytest.raises(UnsupportedModel, match=r"blk\.1\.attn_v\.biases"):
+        read_gguf(source, None)
+
+
+def test_a_file_cut_short_is_called_broken(tmp_path: Path) -> None:
+    source = TinyLlama().write(tmp_path / "tiny.gguf")
+    source.write_bytes(source.read_bytes()[:-5000])
+    with pytest.raises(BrokenSource, match="cut short"):
+        read_gguf(source, None)
+
+
+def test_a_context_past_the_models_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match="1 to 128"):
+        read_gguf(TinyLlama().write(tmp_path / "tiny.gguf"), 129)
