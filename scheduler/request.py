@@ -38,20 +38,24 @@ class Finish(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Moments of one request, in seconds of `time.perf_counter`; a moment that never came is the end's.
+class Summary:
+    """One request in numbers; moments are seconds of `time.perf_counter`, and one that never came is the end's.
 
     Attributes:
         arrived: handed to the scheduler.
         started: first given a slot.
         first_token: its first new token was sampled.
         ended: its terminal event was made.
+        prompt_tokens: length of the prompt.
+        new_tokens: how many were generated.
     """
 
     arrived: float
     started: float
     first_token: float
     ended: float
+    prompt_tokens: int
+    new_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,14 @@ class Event:
         tokens: new token ids in order, the end token included where one was sampled.
         finish: None while the request goes on.
         error: set exactly where `finish` is FAILED.
-        timing: set exactly where `finish` is.
+        summary: set exactly where `finish` is.
     """
 
     id: str
     tokens: tuple[int, ...] = ()
     finish: Finish | None = None
     error: EngineError | None = None
-    timing: Timing | None = None
+    summary: Summary | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -112,12 +116,13 @@ class Request:
         assert to in MOVES[self.phase], f"request {self.id}: {self.phase} -> {to}"
         self.phase = to
 
-    def timing(self) -> Timing:
-        """The moments so far, ended now."""
+    def summary(self) -> Summary:
+        """The request in numbers, ended now."""
         now = perf_counter()
-        return Timing(self.arrived, self.started or now, self.first_token or now, now)
+        moments = (self.arrived, self.started or now, self.first_token or now, now)
+        return Summary(*moments, len(self.prompt), self.generated)
 
     def end(self, finish: Finish, error: EngineError | None = None, tokens: tuple[int, ...] = ()) -> Event:
         """Move to FINISHED and make the terminal event."""
         self.move(Phase.FINISHED)
-        return Event(self.id, tokens, finish, error, self.timing())
+        return Event(self.id, tokens, finish, error, self.summary())

@@ -35,7 +35,7 @@ class Worker:
 
     Args:
         open_engine: makes the engine; called in the thread.
-        sink: takes each report that has something to say.
+        sink: takes each step's report, an empty one when the engine has opened, and one with the last words.
     """
 
     def __init__(self, open_engine: Callable[[], Engine], sink: Callable[[StepReport], None]) -> None:
@@ -86,6 +86,7 @@ class Worker:
         try:
             engine = self._open()
             self._state = State.READY
+            self._sink(StepReport())  # tells whoever watches that it is ready
             while self._obey(engine):
                 self._sink(engine.step())
         except Exception as error:  # whatever it was, everyone is told below

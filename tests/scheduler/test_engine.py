@@ -165,11 +165,12 @@ def test_end_all_gives_everyone_the_error_once() -> None:
     assert packed.idle
 
 
-def test_the_timing_of_a_request_is_in_order() -> None:
+def test_the_summary_of_a_request_has_its_moments_in_order_and_its_counts() -> None:
     packed, _ = engine()
     packed.add(request("a", [1, 2, 3], 3))
     ledger = Ledger()
     run_dry(packed, ledger)
-    timing = ledger.ends["a"][0].timing
-    assert timing is not None
-    assert timing.arrived <= timing.started <= timing.first_token <= timing.ended
+    summary = ledger.ends["a"][0].summary
+    assert summary is not None
+    assert summary.arrived <= summary.started <= summary.first_token <= summary.ended
+    assert (summary.prompt_tokens, summary.new_tokens) == (3, 3)

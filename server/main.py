@@ -1,0 +1,130 @@
+"""The composition root: options -> model folder -> worker -> bridge -> app -> uvicorn. The only file that knows all."""
+
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from time import time
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from starlette.applications import Starlette
+
+from scheduler.config import EngineConfig, fit
+from scheduler.engine import PackedEngine
+from scheduler.host import available_memory, cores
+from scheduler.model.importing import ImportOptions
+from scheduler.model.importing.cache import cached_import
+from scheduler.model.session import PackedSession
+from scheduler.model.spec import ModelSpec
+from scheduler.worker import Worker
+from server.app import make_app
+from server.bridge import Bridge
+from server.config import Options
+from server.endpoints import Endpoints
+from server.http import HttpServer
+from server.metrics import Metrics
+from server.progress import RichProgress
+from server.prompt import Prompter
+from server.render import ModelCard
+from server.service import Service
+from server.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served, in what room."""
+
+    spec: ModelSpec
+    config: EngineConfig
+    names: tuple[str, ...]
+
+
+def serve(options: Options, console: Console) -> int:
+    """Serve until a signal; the exit status.
+
+    Raises EngineError or ImportFailed where the model cannot be had.
+    """
+    logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    served = prepare(options, console)
+    bridge, service = compose(served, options)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        bridge.start()
+        yield
+
+    app = make_app(Endpoints(service), lifespan)
+    server = HttpServer(app, options, bridge, lambda address: console.print(banner(served, address)))
+    return server.run()
+
+
+def prepare(options: Options, console: Console) -> Served:
+    """The packed folder, imported where it must be, and the room it gets."""
+    source = Path(options.model).expanduser() if options.model else None
+    import_options = ImportOptions(context=options.context)
+    folder = cached_import(source, cache_folder(options), import_options, RichProgress(console))
+    spec = ModelSpec.from_folder(folder)
+    config = fit(
+        spec,
+        slots=options.slots,
+        context=options.context,
+        step_rows=options.step_rows,
+        threads=options.threads or cores(),
+        memory=available_memory(),
+    )
+    return Served(spec, config, tuple(options.served_model_name) or (spec.name,))
+
+
+def cache_folder(options: Options) -> Path:
+    """Where imported models are kept."""
+    if options.cache_dir:
+        return Path(options.cache_dir).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "paceline"
+
+
+def compose(served: Served, options: Options) -> tuple[Bridge, Service]:
+    """Everything behind the HTTP server, not started yet."""
+    spec, config = served.spec, served.config
+    metrics = Metrics(served.names[0], config.slots * config.context, lambda: bridge.state)
+    metrics.cache_config(slots=config.slots, context=config.context, bytes_per_token=spec.kv_bytes_per_token)
+
+    def open_engine() -> PackedEngine:
+        return PackedEngine(PackedSession(spec, config), config)
+
+    bridge = Bridge(lambda sink: Worker(open_engine, sink), config.slots + options.max_queue, metrics)
+    created = int(time())
+    service = Service(
+        cards=tuple(ModelCard(name, created, config.context) for name in served.names),
+        prompter=Prompter.from_folder(
+            spec.folder, context=config.context, vocab_size=spec.vocab_size, end_tokens=spec.end_tokens
+        ),
+        vocabulary=Vocabulary.from_folder(spec.folder),
+        bridge=bridge,
+        metrics=metrics,
+        max_body=options.max_body,
+        versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
+    )
+    return bridge, service
+
+
+def banner(served: Served, address: str) -> Panel:
+    """What is served, in what room, and where."""
+    spec, config = served.spec, served.config
+    table = Table.grid(padding=(0, 2))
+    cache = config.slots * config.context * spec.kv_bytes_per_token / 2**30
+    weights = sum(path.stat().st_size for path in spec.folder.glob("model.onnx*")) / 2**30
+    for name, value in (
+        ("model", ", ".join(served.names)),
+        ("slots", f"{config.slots} of {config.context} tokens, {config.step_rows} rows a step"),
+        ("threads", f"{config.threads}"),
+        ("memory", f"{weights:.2f} GiB of weights, up to {cache:.2f} GiB of cache as tokens arrive"),
+        ("address", f"{address}/v1"),
+    ):
+        table.add_row(f"[bold]{name}[/bold]", value)
+    return Panel(table, title=f"paceline {version('paceline')}", expand=False)

@@ -1,0 +1,33 @@
+"""What the handlers share: the served model's parts and the bridge to the scheduler. Made once, by main.py."""
+
+from dataclasses import dataclass
+
+from server.bridge import Bridge
+from server.metrics import Metrics
+from server.prompt import Prompter
+from server.render import ModelCard
+from server.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One served model.
+
+    Attributes:
+        cards: the model under its name, then under its aliases.
+        max_body: bytes of a request body at the most.
+        versions: what is reported by /version.
+    """
+
+    cards: tuple[ModelCard, ...]
+    prompter: Prompter
+    vocabulary: Vocabulary
+    bridge: Bridge
+    metrics: Metrics
+    max_body: int
+    versions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The served name."""
+        return self.cards[0].id

@@ -1,0 +1,79 @@
+"""A real `paceline serve` process on a free port of the loopback, and what tests ask of it."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+COMMAND = str(Path(sys.executable).with_name("paceline"))
+ADDRESS = re.compile(r"address\s+(http://\S+)/v1")
+
+
+class Live:
+    """A serving process."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [COMMAND, "serve", *arguments, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        self.log: list[str] = []
+        self.url = self._address()
+
+    def _address(self) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if found := ADDRESS.search(line):
+                return found[1]
+        raise AssertionError(f"the server did not come up:\n{''.join(self.log)}")
+
+    def get(self, path: str) -> httpx.Response:
+        """GET a path."""
+        return httpx.get(self.url + path, timeout=30)
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        """POST a JSON body."""
+        return httpx.post(self.url + path, json=body, timeout=120)
+
+    def metric(self, name: str) -> float:
+        """The value of an unlabelled series, or of the only one with further labels in `name`."""
+        return metric(self.get("/metrics").text, name)
+
+    def settled(self) -> None:
+        """Return when nothing is in flight; the bound is on questions asked, not on time."""
+        for _ in range(5000):
+            if self.get("/health").json()["in_flight"] == 0:
+                return
+        raise AssertionError("requests stay in flight")
+
+    def end(self, *signals: signal.Signals) -> tuple[int, str]:
+        """Send signals and wait for the end: exit status and the log."""
+        for number in signals:
+            self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=60)
+        return self.process.returncode, "".join(self.log) + rest
+
+
+def metric(text: str, name: str) -> float:
+    """One sample of Prometheus' text format; `name` may end in a label, as in `x{reason="y"`."""
+    base, _, label = name.partition("{")
+    for line in text.splitlines():
+        if re.match(re.escape(base) + r"[{ ]", line) and label in line:
+            return float(line.rsplit(" ", 1)[1])
+    raise AssertionError(f"there is no {name}")
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[Live]:
+    """A server for the length of a block."""
+    live = Live(*arguments)
+    try:
+        yield live
+    finally:
+        if live.process.poll() is None:
+            live.end(signal.SIGTERM)

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.config import ConfigError, Options, load
+
+CONFIGS = Path(__file__).parent.parent.parent / "configs"
+DEFAULT = CONFIGS / "default.toml"
+
+
+def test_the_default_file_holds_the_defaults_and_names_every_key() -> None:
+    assert load({}, {}, DEFAULT).options == Options()
+    keys = {line.lstrip("# ").split(" = ")[0] for line in DEFAULT.read_text().splitlines() if " = " in line}
+    assert set(Options.__struct_fields__) <= keys
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.name)
+def test_every_configuration_file_loads(file: Path) -> None:
+    load({}, {}, file)
+
+
+def test_a_later_source_wins_and_each_value_says_where_it_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("port = 1\nslots = 2\nstep_rows = 64\n")
+    effective = load({"port": 3, "slots": None}, {"PACELINE_PORT": "2", "PACELINE_STEP_ROWS": "32", "HOME": "/"}, file)
+    assert (effective.options.port, effective.options.slots, effective.options.step_rows) == (3, 2, 32)
+    origins = effective.origins
+    assert (origins["port"], origins["slots"], origins["step_rows"]) == ("flag", str(file), "environment")
+    assert origins["host"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"PACELINE_PROT": "1"}, "did you mean port"),
+        ({"PACELINE_PORT": "70000"}, "port"),
+        ({"PACELINE_SLOTS": "0"}, "slots"),
+        ({"PACELINE_LOG_LEVEL": "loud"}, "log_level"),
+        ({"PACELINE_DRAIN_TIMEOUT": "soon"}, "drain_timeout"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_name_and_source(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        load({}, environ, None)
+    assert "environment" in str(caught.value)
+
+
+def test_a_file_that_is_no_toml_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("port: 1")
+    with pytest.raises(ConfigError, match=r"a\.toml"):
+        load({}, {}, file)
+    with pytest.raises(ConfigError, match=r"b\.toml"):
+        load({}, {}, tmp_path / "b.toml")
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_an_unknown_key_is_refused_in_the_file_as_in_the_environment(name: str) -> None:
+    if name not in Options.__struct_fields__:
+        with pytest.raises(ConfigError):
+            load({name: 1}, {}, None)
