@@ -143,6 +143,11 @@ def _sentence_piece(vocabulary: _Vocabulary) -> Tokenizer:
 _KINDS = {"gpt2": _byte_level, "llama": _sentence_piece}  # by tokenizer.ggml.model
 
 
+# By tokenizer.ggml.model. Under the name of Llama's class, onnxruntime-genai cuts runs of spaces before the last one,
+# which SentencePiece does not; under the name of Gemma's, it agrees with SentencePiece.
+_CLASSES = {"gpt2": "PreTrainedTokenizerFast", "llama": "GemmaTokenizer"}
+
+
 def merges_from_scores(tokens: list[str], scores: list[float]) -> list[tuple[str, str]]:
     """Rebuild BPE's merges, best first: SentencePiece joins the two neighbours whose union scores highest.
 
@@ -191,5 +196,5 @@ def _config(vocabulary: _Vocabulary, context: int) -> dict[str, Any]:
         **{role: token for role, token in named.items() if token is not None},
         "clean_up_tokenization_spaces": False,
         "model_max_length": context,
-        "tokenizer_class": "LlamaTokenizer" if vocabulary.model == "llama" else "PreTrainedTokenizerFast",
+        "tokenizer_class": _CLASSES[vocabulary.model],
     }

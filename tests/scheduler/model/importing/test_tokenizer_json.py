@@ -112,16 +112,17 @@ PIECES = [
     "▁ab",
     "bc",
     "abc",
+    "▁▁",
 ]
 
 
 def sentence_piece(**extra: object) -> dict[str, Any]:
-    scores = [0.0] * 259 + [-10.0, -11.0, -12.0, -13.0, -2.0, -3.0, -1.0, -4.0]
+    scores = [0.0] * 259 + [-10.0, -11.0, -12.0, -13.0, -2.0, -3.0, -1.0, -4.0, -5.0]
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.tokens": PIECES,
         "tokenizer.ggml.scores": scores,
-        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * 8],
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * 9],
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.unknown_token_id": 0,
@@ -134,7 +135,8 @@ def test_sentencepiece_joins_the_best_scored_neighbours_first(tmp_path: Path) ->
     assert ours.encode("abcab").tokens == ["<s>", "▁", "abc", "ab"]  # bc scores above ab and ▁ab
     assert ours.encode("ab ab").tokens == ["<s>", "▁ab", "▁ab"]
     assert ours.encode("é").tokens == ["<s>", "▁", "<0xC3>", "<0xA9>"]
-    for text in ("abc", "ab ab", "é", "a  b", "</s>ab"):
+    assert ours.encode("b   c").tokens == ["<s>", "▁", "b", "▁▁", "▁", "c"]
+    for text in ("abc", "ab ab", "é", "b   c", "a  ab", "</s>ab"):
         assert list(theirs.encode(text)) == ours.encode(text).ids
     assert ours.decode(ours.encode("é ab  c").ids) == "é ab  c"
 
@@ -153,7 +155,7 @@ def test_merges_are_rebuilt_from_scores_best_first() -> None:
             "tokenizer.ggml.model is bert",
         ),
         ({}, BrokenSource, "carries no tokenizer"),
-        (sentence_piece(**{"tokenizer.ggml.scores": [1.0]}), BrokenSource, "1 entries, not 267"),
+        (sentence_piece(**{"tokenizer.ggml.scores": [1.0]}), BrokenSource, "1 entries, not 268"),
     ],
 )
 def test_a_tokenizer_that_is_not_understood_is_refused(
