@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.model.importing.errors import UnsupportedModel
 from scheduler.model.importing.gguf_file import GgufFile
-from scheduler.model.importing.llama_graph import llama_graph
+from scheduler.model.importing.llama_graph import LlamaFile, llama_graph
 from scheduler.model.importing.logical import LogicalModel, check_context
 from scheduler.model.importing.tokenizer_json import tokenizer_files
 
@@ -44,14 +44,19 @@ def read_gguf(path: Path, context: int | None) -> LogicalModel:
     """
     file = GgufFile(path)
     check_context(context, file.shape.context)
+    return read_llama(file)
+
+
+def read_llama(file: LlamaFile) -> LogicalModel:
+    """Make a logical model of anything that gives a llama's weights and GGUF's metadata."""
     called = [file.metadata[key] for key in ("general.name", "general.description") if key in file.metadata]
     return LogicalModel(
         kind="gguf",
-        name=path.stem,
+        name=file.path.stem,
         model=llama_graph(file),
         config=_genai_config(file),
         max_context=file.shape.context,
-        copies=tuple(licence for licence in [path.with_name("LICENSE")] if licence.is_file()),
+        copies=tuple(licence for licence in [file.path.with_name("LICENSE")] if licence.is_file()),
         texts=tokenizer_files(file.metadata, file.shape.context),
         notes=(
             f"Read from GGUF: {file.type_summary()}.",
@@ -61,7 +66,7 @@ def read_gguf(path: Path, context: int | None) -> LogicalModel:
     )
 
 
-def _genai_config(file: GgufFile) -> dict[str, Any]:
+def _genai_config(file: LlamaFile) -> dict[str, Any]:
     """Say what onnxruntime-genai wants to know of a model, in the form of its genai_config.json."""
     shape, ends = file.shape, _end_tokens(file)
     return {
@@ -98,7 +103,7 @@ def _genai_config(file: GgufFile) -> dict[str, Any]:
     }
 
 
-def _end_tokens(file: GgufFile) -> list[int]:
+def _end_tokens(file: LlamaFile) -> list[int]:
     """List the tokens that end an answer, each once, the end of a text first."""
     keys = [f"tokenizer.ggml.{key}" for key in _END_KEYS]
     ends = list(dict.fromkeys(int(file.metadata[key]) for key in keys if key in file.metadata))
@@ -108,5 +113,5 @@ def _end_tokens(file: GgufFile) -> list[int]:
     return ends
 
 
-def _token(file: GgufFile, key: str, default: int) -> int:
+def _token(file: LlamaFile, key: str, default: int) -> int:
     return int(file.metadata.get(f"tokenizer.ggml.{key}", default))

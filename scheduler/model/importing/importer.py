@@ -5,7 +5,7 @@ Knows which stages there are, and leaves each to its own file.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import onnx_ir as ir
@@ -45,6 +45,24 @@ def import_locked(source: Path, target: Path, options: ImportOptions, progress: 
     """As `import_model`, for a caller who holds the target's lock."""
     files = source_files(source)
     logical = read_gguf(source, options.context) if _is_gguf(source) else read_genai(source, options.context)
+
+    def record() -> SourceRecord:
+        return SourceRecord(path=source.name, kind=logical.kind, sha256=_digest(files, progress))
+
+    return import_logical(logical, target, options, progress, record)
+
+
+def import_logical(
+    logical: LogicalModel,
+    target: Path,
+    options: ImportOptions,
+    progress: Progress,
+    record: Callable[[], SourceRecord],
+) -> Manifest:
+    """Pack, quantise and write a logical model, for a caller who holds the target's lock.
+
+    `record` says where the model came from; it is asked when the weights are written.
+    """
     notes = list(logical.notes)
     pack(logical.model, logical.config["model"]["decoder"]["head_size"])
     notes.append("Packed for steps over many requests: two attention groups, logits of the sampled rows alone.")
@@ -56,8 +74,7 @@ def import_locked(source: Path, target: Path, options: ImportOptions, progress: 
     def fill(folder: Path) -> None:
         notes.extend(_write_files(logical, folder, progress))
         _write_graph(logical, folder, progress)
-        record = SourceRecord(path=source.name, kind=logical.kind, sha256=_digest(files, progress))
-        made.append(_manifest(logical, options, record, notes))
+        made.append(_manifest(logical, options, record(), notes))
         write_manifest(folder, made[0])
 
     write_folder(target, fill)

@@ -5,12 +5,14 @@ lazy: each is read when it is written, and kept by nobody. Knows nothing of pack
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from scheduler.model.importing.gguf_file import GgufFile
+from scheduler.model.importing.gguf_file import LlamaShape
 
 Floats = npt.NDArray[np.float32]
 MICROSOFT = "com.microsoft"
@@ -18,7 +20,33 @@ _OPSETS = {"": 22, MICROSOFT: 1}
 _IR_VERSION = 10
 
 
-def llama_graph(file: GgufFile) -> ir.Model:
+class LlamaFile(Protocol):
+    """Where a llama's weights come from; `gguf_file.GgufFile` is the usual one. Names are GGUF's, without `.weight`."""
+
+    path: Path
+    metadata: dict[str, Any]
+
+    @property
+    def shape(self) -> LlamaShape:
+        """The model's sizes."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is a weight of that name."""
+
+    def size(self, name: str) -> tuple[int, ...]:
+        """A weight's sizes, output channels first."""
+
+    def weight(self, name: str) -> Floats:
+        """One weight, float32 [out, in], the same whenever it is asked for."""
+
+    def rotary_factors(self) -> Floats | None:
+        """What each rotary frequency is divided by, [rotary / 2], or None."""
+
+    def type_summary(self) -> str:
+        """What the weights are made of, in words."""
+
+
+def llama_graph(file: LlamaFile) -> ir.Model:
     """Build the graph, for all of the model's own context."""
     return _Builder(file).build()
 
@@ -26,7 +54,7 @@ def llama_graph(file: GgufFile) -> ir.Model:
 class _Builder:
     """One graph in the making. Values and nodes go by the names of onnxruntime-genai's builder."""
 
-    def __init__(self, file: GgufFile) -> None:
+    def __init__(self, file: LlamaFile) -> None:
         self._file, self._shape = file, file.shape
         self._graph = ir.Graph([], [], nodes=[], opset_imports=_OPSETS, name="llama")
 
