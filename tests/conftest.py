@@ -1,11 +1,13 @@
 """Where the tests find their model folders."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scheduler.model.importing import ImportOptions, Silent, import_model
+from scheduler.model.importing.cache import cached_import
 
 HERE = Path(__file__).parent
 FOLDERS = {path.name: path for path in sorted((HERE / "models").iterdir()) if path.is_dir()}
@@ -39,3 +41,10 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
         return done[name]
 
     return import_once
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The packed default model in the user's cache, fetched and imported where it is not there yet."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cached_import(None, base / "paceline", ImportOptions(), Silent())
