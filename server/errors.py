@@ -3,12 +3,14 @@
     ApiError
     |-- BadRequest              400  malformed or impossible; `param` names the field
     |   `-- ContextLengthExceeded    the prompt leaves no room in the context
+    |-- Unauthorized            401  no key, or not a known one
     |-- NotFound                404  no such path or model
     |-- MethodNotAllowed        405  with `Allow`
     |-- RequestTimeout          408  the request's own timeout
     |-- TooLarge                413  the body is over the limit
     |-- UnsupportedMedia        415  not JSON
     |-- QueueFull               429  with `Retry-After`
+    |-- HeadTooLarge            431  the request's line and headers are over the limit
     |-- Internal                500  a fault of ours, never for user input
     `-- Unavailable             503  loading, draining or down, with the reason
 
@@ -58,6 +60,20 @@ class ContextLengthExceeded(BadRequest):
             "it must be shorter, so that there is room for an answer.",
             param=param,
             code="context_length_exceeded",
+        )
+
+
+class Unauthorized(ApiError):
+    """The request came without a key, or with one that is not known."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    def __init__(self, *, given: bool) -> None:
+        super().__init__(
+            "The API key is not known here." if given else "Send an API key, as in `Authorization: Bearer <key>`.",
+            headers={"www-authenticate": "Bearer"},
         )
 
 
@@ -130,6 +146,17 @@ class QueueFull(ApiError):
             f"The queue is full; try again in {seconds} seconds.",
             headers={"retry-after": str(seconds)},
         )
+
+
+class HeadTooLarge(ApiError):
+    """The request's line and headers are over the configured limit."""
+
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The request's line and headers are larger than {limit} bytes.")
 
 
 class Internal(ApiError):

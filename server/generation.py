@@ -56,6 +56,7 @@ class Generation:
                 delta = self.text.push(update.tokens)
                 tokens += delta.counted
                 if delta.stop is not None:
+                    self.bridge.cancel(stream.id, Finish.STOP)
                     yield Piece(delta.text, tokens, "stop")
                     return
                 if update.finish is not None:

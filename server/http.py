@@ -5,15 +5,17 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from server.bridge import Bridge
-from server.config import Options
+from server.config import ConfigError, Options
+from server.protocol import Limits, limited
 
-LOGGER = logging.getLogger("paceline")
+LOGGER = logging.getLogger("paceline.server")
 
 
 class HttpServer(uvicorn.Server):
@@ -24,21 +26,7 @@ class HttpServer(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, options: Options, bridge: Bridge, ready: Callable[[str], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                host=options.host,
-                port=options.port,
-                loop="uvloop",
-                http="httptools",
-                ws="none",
-                access_log=False,
-                log_config=None,
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=5,
-            )
-        )
+        super().__init__(_config(app, options))
         self._bridge = bridge
         self._ready = ready
         self._drain_timeout = options.drain_timeout
@@ -48,7 +36,11 @@ class HttpServer(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> int:  # type: ignore[override]
         """Serve; the exit status."""
-        super().run(sockets)
+        try:
+            super().run(sockets)
+        finally:
+            if self.config.uds:
+                Path(self.config.uds).unlink(missing_ok=True)
         return self._status if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,5 +86,35 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     def _address(self) -> str:
+        if self.config.uds:
+            return f"unix:{self.config.uds}"
         host, port = self.servers[0].sockets[0].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"http{'s' if self.config.is_ssl else ''}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _config(app: ASGIApp, options: Options) -> uvicorn.Config:
+    """What uvicorn is told; raises ConfigError where the certificate cannot be used."""
+    if options.ssl_keyfile and not options.ssl_certfile:
+        raise ConfigError("ssl_keyfile is set, but not ssl_certfile")
+    config = uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        uds=options.uds or None,
+        loop="uvloop",
+        http=limited(Limits(options.max_head, options.max_connections)),
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        proxy_headers=bool(options.trusted_proxies),
+        forwarded_allow_ips=options.trusted_proxies,
+        ssl_certfile=options.ssl_certfile or None,
+        ssl_keyfile=options.ssl_keyfile or None,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigError(f"ssl_certfile {options.ssl_certfile} cannot be used: {error}") from error
+    return config

@@ -2,9 +2,9 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from time import time
@@ -22,17 +22,22 @@ from scheduler.model.importing.cache import cached_import
 from scheduler.model.session import PackedSession
 from scheduler.model.spec import ModelSpec
 from scheduler.worker import Worker
+from server.access import layers, warn_if_open
 from server.app import make_app
-from server.bridge import Bridge
+from server.bridge import Bridge, Watcher
 from server.config import Options
 from server.endpoints import Endpoints
 from server.http import HttpServer
+from server.journal import Journal, Recorded, log_request
+from server.keys import Keys
 from server.metrics import Metrics
 from server.progress import RichProgress
 from server.prompt import Prompter
 from server.render import ModelCard
 from server.service import Service
 from server.vocabulary import Vocabulary
+
+LOGGER = logging.getLogger("paceline.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +52,21 @@ class Served:
 def serve(options: Options, console: Console) -> int:
     """Serve until a signal; the exit status.
 
-    Raises EngineError or ImportFailed where the model cannot be had.
+    Raises EngineError or ImportFailed where the model cannot be had, ConfigError where a named file is of no use.
     """
-    logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    keys = Keys.load(options.api_key, options.api_key_file)
     served = prepare(options, console)
-    bridge, service = compose(served, options)
+    journal = Journal([log_request])
+    bridge, service = compose(served, options, [journal])
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         bridge.start()
         yield
 
-    app = make_app(Endpoints(service), lifespan)
-    server = HttpServer(app, options, bridge, lambda address: console.print(banner(served, address)))
+    app = make_app(Endpoints(service), lifespan, [*layers(options, keys), lambda app: Recorded(app, journal)])
+    server = HttpServer(app, options, bridge, lambda address: announce(options, served, address, console))
+    warn_if_open(options, keys)
     return server.run()
 
 
@@ -88,7 +95,7 @@ def cache_folder(options: Options) -> Path:
     return Path(base).expanduser() / "paceline"
 
 
-def compose(served: Served, options: Options) -> tuple[Bridge, Service]:
+def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tuple[Bridge, Service]:
     """Everything behind the HTTP server, not started yet."""
     spec, config = served.spec, served.config
     metrics = Metrics(served.names[0], config.slots * config.context, lambda: bridge.state)
@@ -97,7 +104,7 @@ def compose(served: Served, options: Options) -> tuple[Bridge, Service]:
     def open_engine() -> PackedEngine:
         return PackedEngine(PackedSession(spec, config), config)
 
-    bridge = Bridge(lambda sink: Worker(open_engine, sink), config.slots + options.max_queue, metrics)
+    bridge = Bridge(lambda sink: Worker(open_engine, sink), config.slots + options.max_queue, [metrics, *watchers])
     created = int(time())
     service = Service(
         cards=tuple(ModelCard(name, created, config.context) for name in served.names),
@@ -111,6 +118,14 @@ def compose(served: Served, options: Options) -> tuple[Bridge, Service]:
         versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
     )
     return bridge, service
+
+
+def announce(options: Options, served: Served, address: str, console: Console) -> None:
+    """Say that requests are taken, in the form of the logs."""
+    if options.log_format == "json":
+        LOGGER.info("ready", extra={"facts": {"address": address, "models": served.names, **asdict(served.config)}})
+    else:
+        console.print(banner(served, address))
 
 
 def banner(served: Served, address: str) -> Panel:

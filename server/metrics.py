@@ -6,7 +6,8 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 from scheduler.engine import StepReport
-from scheduler.request import Event, Finish, Summary
+from scheduler.request import Event, Request, Summary
+from server.record import FINISHES
 
 TTFT = (
     0.001,
@@ -40,7 +41,6 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 FINISHED_REASONS = ("stop", "length", "abort", "error")
 REJECTIONS = ("queue_full", "loading", "draining", "down")
 
-_REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CANCELLED: "abort", Finish.FAILED: "error"}
 _LABELS = ("model_name", "engine")
 
 
@@ -92,6 +92,9 @@ class Metrics:
         info = Info("vllm:cache_config", "The KV cache.", list(self._labels), registry=self._registry)
         info.labels(**self._labels).info({name: str(fact) for name, fact in facts.items()})
 
+    def submitted(self, request: Request) -> None:
+        """A request was handed to the scheduler."""
+
     def step(self, report: StepReport) -> None:
         """Count what a step did."""
         self._running.set(report.running)
@@ -116,7 +119,7 @@ class Metrics:
         if event.finish is None:
             self._last_token[event.id] = now
             return
-        self._success[_REASONS[event.finish]].inc()
+        self._success[FINISHES[event.finish]].inc()
         if event.summary is not None:
             self._finished(event.summary)
 

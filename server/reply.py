@@ -9,8 +9,9 @@ from starlette.types import Receive, Scope, Send
 
 from scheduler.errors import EngineError
 from server.errors import ApiError, api_error, body, event
+from server.record import CURRENT
 
-LOGGER = logging.getLogger("paceline")
+LOGGER = logging.getLogger("paceline.server")
 JSON = "application/json"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -27,6 +28,8 @@ def json_reply(content: bytes, status: int = 200, headers: Mapping[str, str] | N
 def error_reply(error: BaseException) -> Response:
     """Whatever was raised, as a plain reply; what nobody raised on purpose is logged."""
     face = api_error(error)
+    if (record := CURRENT.get()) is not None:
+        record.error = face.code or face.type
     if not isinstance(error, ApiError | EngineError):
         LOGGER.error("a request met an error of the server's own", exc_info=error)
     return json_reply(body(face), face.status, face.headers)

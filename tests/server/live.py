@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 COMMAND = str(Path(sys.executable).with_name("paceline"))
-ADDRESS = re.compile(r"address\s+(http://\S+)/v1")
+ADDRESS = re.compile(r"""address(?:\s+|":")((?:https?://|unix:)[^\s"]+?)(?:/v1)?[\s"]""")
 
 
 class Live:
@@ -32,13 +32,13 @@ class Live:
                 return found[1]
         raise AssertionError(f"the server did not come up:\n{''.join(self.log)}")
 
-    def get(self, path: str) -> httpx.Response:
+    def get(self, path: str, **headers: str) -> httpx.Response:
         """GET a path."""
-        return httpx.get(self.url + path, timeout=30)
+        return httpx.get(self.url + path, headers=headers, timeout=30)
 
-    def post(self, path: str, body: object) -> httpx.Response:
+    def post(self, path: str, body: object, **headers: str) -> httpx.Response:
         """POST a JSON body."""
-        return httpx.post(self.url + path, json=body, timeout=120)
+        return httpx.post(self.url + path, json=body, headers=headers, timeout=120)
 
     def metric(self, name: str) -> float:
         """The value of an unlabelled series, or of the only one with further labels in `name`."""

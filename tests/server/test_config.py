@@ -1,9 +1,11 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.cli import main
 from server.config import ConfigError, Options, load
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -61,3 +63,22 @@ def test_an_unknown_key_is_refused_in_the_file_as_in_the_environment(name: str) 
     if name not in Options.__struct_fields__:
         with pytest.raises(ConfigError):
             load({name: 1}, {}, None)
+
+
+def test_the_config_command_prints_a_file_that_loads_to_the_same_options(tmp_path: Path) -> None:
+    flags = ["--slots", "3", "--served-model-name", "a", "--served-model-name", "b", "--no-page", "--api-key", "hidden"]
+    shown = CliRunner().invoke(main, ["config", "folder", *flags], env={"PACELINE_CORS_ORIGINS": "x,y"}).stdout
+    (tmp_path / "a.toml").write_text(shown)
+    options = load({}, {}, tmp_path / "a.toml").options
+    assert (options.model, options.slots, options.served_model_name, options.page) == ("folder", 3, ["a", "b"], False)
+    assert options.cors_origins == ["x", "y"]
+    assert "hidden" not in shown
+    assert "slots = 3  # flag" in shown
+
+
+def test_the_help_shows_every_option_under_its_group() -> None:
+    text = CliRunner().invoke(main, ["serve", "--help"]).stdout
+    for name in Options.__struct_fields__:
+        assert name == "model" or "--" + name.replace("_", "-") in text
+    groups = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert groups == ["Model", "Engine", "Server", "Access", "Logs", "General"]

@@ -11,6 +11,7 @@ from server.errors import ApiError, api_error, body, event
 ONE_OF_EACH = [
     errors.BadRequest("no", param="top_p", code="invalid_value"),
     errors.ContextLengthExceeded(9, 8, param="prompt"),
+    errors.Unauthorized(given=True),
     errors.NotFound("nothing here"),
     errors.NotFound.model("x", "y"),
     errors.MethodNotAllowed("GET", "POST"),
@@ -18,6 +19,7 @@ ONE_OF_EACH = [
     errors.TooLarge(16),
     errors.UnsupportedMedia("text/plain"),
     errors.QueueFull(2.1),
+    errors.HeadTooLarge(16),
     errors.Internal("ours"),
     errors.Unavailable("loading"),
 ]

@@ -1,0 +1,86 @@
+"""One form for every log line, whoever writes it: text for people, JSON for machines. Knows no request.
+
+Parts have levels of their own: `requests`, `server`, `model` are this server's, `uvicorn` the HTTP server's;
+every other library is heard from `warning` on.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from server.record import CURRENT
+
+PARTS = {
+    "requests": ("paceline.requests",),
+    "server": ("paceline",),
+    "model": ("scheduler",),
+    "uvicorn": ("uvicorn",),
+    "libraries": ("",),
+}
+"""The loggers of each part; the root's is the libraries'."""
+
+
+def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO = sys.stderr) -> None:
+    """Send every logger of the process to `stream`.
+
+    Args:
+        level: of this server's parts, unless they are given one.
+        form: `text` or `json`.
+        parts: `part=level`, checked already.
+        stream: where to.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[
+                structlog.stdlib.add_log_level,
+                _facts,
+                _request_id,
+                structlog.processors.TimeStamper(fmt="iso" if form == "json" else "%H:%M:%S", utc=form == "json"),
+            ],
+            processors=_processors(form, stream),
+        )
+    )
+    logging.basicConfig(handlers=[handler], force=True)
+    levels = {"requests": level, "server": level, "model": level, "uvicorn": "warning", "libraries": "warning"}
+    levels |= dict(part.split("=", 1) for part in parts)
+    for part, value in levels.items():
+        for name in PARTS[part]:
+            logging.getLogger(name).setLevel(value.upper())
+
+
+def _processors(form: str, stream: TextIO) -> list[Processor]:
+    drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if form == "json":
+        trace = structlog.processors.dict_tracebacks
+        return [_part, drop, trace, structlog.processors.JSONRenderer(serializer=_json)]
+    return [_part, drop, structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, sort_keys=False)]
+
+
+def _json(facts: EventDict, **_: object) -> str:
+    return msgspec.json.encode(facts, enc_hook=str).decode()
+
+
+def _facts(_: WrappedLogger, __: str, facts: EventDict) -> EventDict:
+    """Add what a call gave as `extra={"facts": {...}}`."""
+    facts.update(getattr(facts["_record"], "facts", {}))
+    return facts
+
+
+def _request_id(_: WrappedLogger, __: str, facts: EventDict) -> EventDict:
+    """Add the id of the request that the task works for."""
+    record = CURRENT.get()
+    if record is not None:
+        facts.setdefault("request_id", record.id)
+    return facts
+
+
+def _part(_: WrappedLogger, __: str, facts: EventDict) -> EventDict:
+    """Add the logger's name, for lines that are not this server's own plain words."""
+    facts["logger"] = facts["_record"].name
+    return facts
