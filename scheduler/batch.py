@@ -47,8 +47,9 @@ class Batch:
     Attributes:
         input_ids: int64 [T].
         unpad: int64 [T].
-        logit_rows: int64 [R], the packed rows whose logits are wanted.
-        sampled: the requests those rows belong to, in the same order.
+        logit_rows: int64 [R], the packed rows whose logits are wanted: those that sample, then those that are scored.
+        sampled: the requests of the rows that sample, in the same order.
+        scored: the slices of the rows that are scored, in the same order, `slice.scored` rows each.
         decode: None when nothing decodes.
         prefill: None when nothing prefills.
     """
@@ -57,6 +58,7 @@ class Batch:
     unpad: NDArray[np.int64]
     logit_rows: NDArray[np.int64]
     sampled: tuple[str, ...]
+    scored: tuple[Slice, ...]
     decode: Group | None
     prefill: Group | None
 
@@ -72,12 +74,15 @@ def pack(plan: StepPlan, tokens: Callable[[str], Sequence[int]]) -> Batch:
     decode, unpad_decode = _group(plan.slices[:cut], starts[:cut])
     prefill, unpad_prefill = _group(plan.slices[cut:], starts[cut:])
     offset = decode.width if decode else ABSENT_ROWS
-    sampled = [(start + s.count - 1, s.id) for s, start in zip(plan.slices, starts, strict=True) if s.samples]
+    placed = list(zip(plan.slices, starts, strict=True))
+    sampled = [(start + s.count - 1, s.id) for s, start in placed if s.samples]
+    scored = [row for s, start in placed for row in range(start, start + s.scored)]
     return Batch(
         input_ids=np.array(ids, np.int64),
         unpad=np.concatenate([unpad_decode, unpad_prefill + offset]),
-        logit_rows=np.array([row for row, _ in sampled], np.int64),
+        logit_rows=np.array([row for row, _ in sampled] + scored, np.int64),
         sampled=tuple(id_ for _, id_ in sampled),
+        scored=tuple(s for s in plan.slices if s.scored),
         decode=decode,
         prefill=prefill,
     )

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from scheduler.batch import Batch, pack
 from scheduler.config import EngineConfig
 from scheduler.errors import EngineError, RequestFailed, StepFailed
+from scheduler.logprobs import TokenLogprobs
+from scheduler.outcome import Outcome, outcomes
 from scheduler.plan import Pending, StepPlan, plan
 from scheduler.request import Event, Finish, Phase, Request
-from scheduler.sampling import sample
+from scheduler.siblings import shared, unheld
 from scheduler.slots import SlotPool
 
 
@@ -22,6 +24,9 @@ class Model(Protocol):
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [R, vocabulary] of the batch's logit rows; raises StepFailed."""
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Give the target slot, which holds nothing, the first `tokens` tokens of the source slot."""
 
     def release(self, slot: int) -> None:
         """Forget the slot's tokens."""
@@ -102,7 +107,7 @@ class PackedEngine:
             raise RequestFailed(f"{longest} tokens do not fit the context of {self._config.context}")
         if request.id in self._requests:
             raise RequestFailed(f"a request with the id {request.id} is in flight")
-        if request.params.max_tokens == 0:
+        if request.params.max_tokens == 0 and not request.unscored:
             self._events.append(request.end(Finish.LENGTH))
         else:
             self._requests[request.id] = request
@@ -146,63 +151,70 @@ class PackedEngine:
             assert 0 <= r.computed < len(r.tokens), r
 
     def _plan(self) -> StepPlan:
-        running = [_pending(r) for r in self._requests.values() if r.phase is Phase.RUNNING]
-        return plan(running, self._waiting(), self._slots.free(), self._config.step_rows)
+        running = self._running()
+        waiting = (r for r in self._requests.values() if r.phase is Phase.WAITING)
+        pending = (_pending(r, shared(r, running)) for r in unheld(waiting, running))
+        return plan([_pending(r) for r in running], pending, self._slots.free(), self._config.step_rows)
 
-    def _waiting(self) -> Iterable[Pending]:
-        return (_pending(r) for r in self._requests.values() if r.phase is Phase.WAITING)
+    def _running(self) -> list[Request]:
+        return [r for r in self._requests.values() if r.phase is Phase.RUNNING]
 
     def _admit(self, step_plan: StepPlan) -> None:
-        admitted = set(step_plan.admitted)
+        admitted, running = set(step_plan.admitted), self._running()
         for s in step_plan.slices:
             if s.id in admitted:
                 request = self._requests[s.id]
                 self._slots.take(s.slot, s.id)
+                self._share(request, s.slot, running)
                 request.move(Phase.RUNNING)
                 request.slot, request.started = s.slot, perf_counter()
+
+    def _share(self, request: Request, slot: int, running: Sequence[Request]) -> None:
+        """Copy what a sibling has computed of the prompt; the plan has counted on it."""
+        if (found := shared(request, running)) is not None:
+            source, tokens = found
+            assert source.slot is not None
+            self._model.copy(source.slot, slot, tokens)
+            request.computed = tokens
 
     def _compute(self, step_plan: StepPlan) -> None:
         batch = pack(step_plan, lambda id_: self._requests[id_].tokens)
         begin = perf_counter()
         logits = self._model.run(batch)
         self._model_seconds = perf_counter() - begin
-        sampled = [self._requests[id_] for id_ in batch.sampled]
-        tokens = sample(logits, [r.params for r in sampled], [r.generator for r in sampled])
-        self._commit(step_plan, zip(sampled, tokens, strict=True))
+        self._commit(step_plan, outcomes(batch, logits, self._requests))
 
-    def _commit(self, step_plan: StepPlan, sampled: Iterable[tuple[Request, int | None]]) -> None:
+    def _commit(self, step_plan: StepPlan, found: Iterable[Outcome]) -> None:
         for s in step_plan.slices:
             self._requests[s.id].computed += s.count
-        for request, token in sampled:
-            if token is None:
-                self._end(request, Finish.FAILED, RequestFailed("the model's logits for it are not finite"))
-            else:
-                self._append(request, token)
-
-    def _append(self, request: Request, token: int) -> None:
-        request.tokens.append(token)
-        if request.first_token is None:
-            request.first_token = perf_counter()
-        if token in request.params.end_tokens:
-            self._end(request, Finish.STOP, tokens=(token,))
-        elif request.generated == request.params.max_tokens:
-            self._end(request, Finish.LENGTH, tokens=(token,))
-        else:
-            self._events.append(Event(request.id, (token,)))
+        for o in found:
+            o.request.scores += o.scores
+            tokens = () if o.token is None else (o.token,)
+            for token in tokens:
+                o.request.append(token)
+            if o.finish is not None:
+                self._end(o.request, o.finish, o.error, tokens, o.logprobs)
+            elif tokens:
+                self._events.append(o.request.news(tokens, o.logprobs))
 
     def _fail(self, step_plan: StepPlan, error: StepFailed) -> None:
         for s in step_plan.slices:
             self._end(self._requests[s.id], Finish.FAILED, error)
 
     def _end(
-        self, request: Request, finish: Finish, error: EngineError | None = None, tokens: tuple[int, ...] = ()
+        self,
+        request: Request,
+        finish: Finish,
+        error: EngineError | None = None,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
     ) -> None:
         del self._requests[request.id]
         if request.slot is not None:
             self._slots.give_back(request.slot, request.id)
             self._model.release(request.slot)
             request.slot = None
-        self._events.append(request.end(finish, error, tokens))
+        self._events.append(request.end(finish, error, tokens, logprobs))
 
     def _take_events(self) -> tuple[Event, ...]:
         events = tuple(self._events)
@@ -223,6 +235,9 @@ class PackedEngine:
         )
 
 
-def _pending(r: Request) -> Pending:
-    prompt_rows = max(len(r.prompt) - r.computed, 0)
-    return Pending(r.id, r.slot, r.computed, prompt_rows, len(r.tokens) - r.computed - prompt_rows)
+def _pending(r: Request, given: tuple[Request, int] | None = None) -> Pending:
+    """The request as planning sees it; `given` is what it will have of a sibling's."""
+    computed = given[1] if given else r.computed
+    prompt_rows = max(len(r.prompt) - computed, 0)
+    replay_rows = len(r.tokens) - computed - prompt_rows
+    return Pending(r.id, r.slot, computed, prompt_rows, replay_rows, r.unscored, r.params.max_tokens > 0)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 LEAST_PREFILL = 16
 """Rows of prefill that a step may hold however many requests decode, so that some prompt always advances."""
 
+MOST_SCORED = 256
+"""Rows of a step whose logits are reported, at the most, however many rows it has: each is a vocabulary of floats."""
+
 PADDING = 2
 """A prefill group may be padded to this many times the step's rows: slots far apart are not prefilled together."""
 
@@ -24,6 +27,8 @@ class Pending:
         prompt_rows: pending tokens of the prompt, to be prefilled.
         replay_rows: pending generated tokens; each is a decode row of its own, because a row that decode
             wrote and one that prefill wrote differ in the last bits of the cache.
+        scored_rows: how many of the prompt rows, from the first on, have their logits reported.
+        draws: whether it goes on after its prompt; False where the prompt is only to be scored.
     """
 
     id: str
@@ -31,6 +36,8 @@ class Pending:
     computed: int
     prompt_rows: int
     replay_rows: int
+    scored_rows: int = 0
+    draws: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Slice:
     Attributes:
         decodes: whether it belongs to the decode group (count is 1) or to the prefill group.
         samples: whether its last row's logits give the request's next token.
+        scored: how many rows, from the first on, have their logits reported; none of them is the one that samples.
     """
 
     id: str
@@ -48,6 +56,7 @@ class Slice:
     count: int
     decodes: bool
     samples: bool
+    scored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +109,16 @@ def plan(running: Sequence[Pending], waiting: Iterable[Pending], free: Sequence[
         if p.prompt_rows > 0:
             prefill.take(p, _slot(p))
     admitted = []
-    for p, slot in zip(waiting, free, strict=False):
-        if not prefill.take(p, slot):
+    slots = iter(free)
+    slot = next(slots, None)
+    for p in waiting:
+        if slot is None:
             break
-        admitted.append(p.id)
+        if prefill.take(p, slot):
+            admitted.append(p.id)
+            slot = next(slots, None)
+        elif not p.scored_rows:  # one that scores its prompt may lack only the room for that
+            break
     decode += [s for s in prefill.slices if s.decodes]
     chunks = [s for s in prefill.slices if not s.decodes]
     slices = sorted(decode, key=_by_slot) + sorted(chunks, key=_by_slot)
@@ -115,18 +130,20 @@ class _Prefill:
 
     def __init__(self, room: int, area: int) -> None:
         self.slices: list[Slice] = []
-        self._room, self._area = room, area
+        self._room, self._area, self._scores = room, area, MOST_SCORED
         self._slots: list[int] = []
         self._longest = 0
 
     def take(self, p: Pending, slot: int) -> bool:
         """Add a chunk of the request's prompt; False when neither rows nor padding allow one."""
-        count = chunk(p.prompt_rows, self._room)
+        count = chunk(p.prompt_rows, min(self._room, self._scores) if p.scored_rows else self._room)
         if count == 0 or not self._fits(slot, count):
             return False
-        samples = count == p.prompt_rows and p.replay_rows == 0
-        self.slices.append(Slice(p.id, slot, p.computed, count, decodes=count == 1, samples=samples))
+        samples = count == p.prompt_rows and p.replay_rows == 0 and p.draws
+        scored = min(count, p.scored_rows)
+        self.slices.append(Slice(p.id, slot, p.computed, count, decodes=count == 1, samples=samples, scored=scored))
         self._room -= count
+        self._scores -= scored
         if count > 1:
             self._slots.append(slot)
             self._longest = max(self._longest, count)

@@ -9,7 +9,9 @@ from time import perf_counter
 
 import numpy as np
 
+from scheduler.adjust import History
 from scheduler.errors import EngineError
+from scheduler.logprobs import TokenLogprobs
 from scheduler.params import SamplingParams
 
 
@@ -67,6 +69,9 @@ class Event:
     Attributes:
         id: the request's.
         tokens: new token ids in order, the end token included where one was sampled.
+        logprobs: one for each of `tokens` where the request asked for them, else none.
+        prompt_logprobs: one for each prompt token after the first, where the request asked for them: in its first
+            event, and in no other.
         finish: None while the request goes on.
         error: set exactly where `finish` is FAILED.
         summary: set exactly where `finish` is.
@@ -74,6 +79,8 @@ class Event:
 
     id: str
     tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     finish: Finish | None = None
     error: EngineError | None = None
     summary: Summary | None = None
@@ -86,19 +93,27 @@ class Request:
     Attributes:
         id: unique among the requests in flight.
         prompt: token ids, at least one.
+        siblings: a name that requests with the same prompt share, so that it is computed once; empty for none.
+        priority: lower goes first.
         tokens: the prompt and what was generated.
         computed: how many of `tokens` are in the KV cache; RUNNING requests have at least one pending.
         slot: the KV slot, exactly while RUNNING.
+        history: what the penalties go by.
+        scores: the prompt's logprobs so far, until they leave in an event.
     """
 
     id: str
     prompt: tuple[int, ...]
     params: SamplingParams
+    siblings: str = ""
+    priority: int = 0
     tokens: list[int] = field(init=False)
     computed: int = field(default=0, init=False)
     slot: int | None = field(default=None, init=False)
     phase: Phase = field(default=Phase.WAITING, init=False)
     generator: np.random.Generator = field(init=False)
+    history: History = field(init=False)
+    scores: list[TokenLogprobs] = field(default_factory=list, init=False)
     arrived: float = field(init=False)
     started: float | None = field(default=None, init=False)
     first_token: float | None = field(default=None, init=False)
@@ -106,12 +121,27 @@ class Request:
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
         self.generator = np.random.Generator(np.random.PCG64(self.params.seed))
+        self.history = History(self.params, self.prompt)
         self.arrived = perf_counter()
 
     @property
     def generated(self) -> int:
         """How many new tokens there are."""
         return len(self.tokens) - len(self.prompt)
+
+    @property
+    def unscored(self) -> int:
+        """How many pending prompt tokens' logits are asked for; those of the last one are the next token's."""
+        if self.params.prompt_logprobs is None:
+            return 0
+        return max(len(self.prompt) - 1 - self.computed, 0)
+
+    def append(self, token: int) -> None:
+        """Take a new token."""
+        self.tokens.append(token)
+        self.history.add(token)
+        if self.first_token is None:
+            self.first_token = perf_counter()
 
     def move(self, to: Phase) -> None:
         """Change phase along the table of moves; a move outside it is a bug and raises AssertionError."""
@@ -124,7 +154,22 @@ class Request:
         moments = (self.arrived, self.started or now, self.first_token or now, now)
         return Summary(*moments, len(self.prompt), self.generated)
 
-    def end(self, finish: Finish, error: EngineError | None = None, tokens: tuple[int, ...] = ()) -> Event:
+    def news(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> Event:
+        """The event with new tokens."""
+        return Event(self.id, tokens, logprobs, self._take_scores())
+
+    def end(
+        self,
+        finish: Finish,
+        error: EngineError | None = None,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> Event:
         """Move to FINISHED and make the terminal event."""
         self.move(Phase.FINISHED)
-        return Event(self.id, tokens, finish, error, self.summary())
+        return Event(self.id, tokens, logprobs, self._take_scores(), finish, error, self.summary())
+
+    def _take_scores(self) -> tuple[TokenLogprobs, ...]:
+        scores = tuple(self.scores)
+        self.scores.clear()
+        return scores

@@ -43,8 +43,9 @@ class PackedSession:
         Raises StepFailed where onnxruntime does; what the run's slots then hold is undefined.
         """
         rows = len(batch.logit_rows)
-        if rows > len(self._logits):
-            self._logits = np.zeros((rows, self._vocab_size), np.float32)
+        logits = self._logits
+        if rows > len(logits):  # a scored prompt's: not kept
+            logits = np.empty((rows, self._vocab_size), np.float32)
         self._fed.clear()  # the arrays of the run before, which the binding pointed to
         self._feed("input_ids", batch.input_ids.reshape(1, -1))
         self._feed("unpad", batch.unpad)
@@ -52,12 +53,17 @@ class PackedSession:
         self._bind_group("decode", batch.decode)
         self._bind_group("prefill", batch.prefill)
         shape = [1, rows, self._vocab_size]
-        self._binding.bind_output("logits", "cpu", 0, np.float32, shape, self._logits.ctypes.data)
+        self._binding.bind_output("logits", "cpu", 0, np.float32, shape, logits.ctypes.data)
         try:
             self._session.run_with_iobinding(self._binding)  # releases the GIL
         except Exception as error:
             raise StepFailed(f"the model run failed: {error}") from error
-        return self._logits[:rows]
+        return logits[:rows]
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Give the target slot the first `tokens` tokens of the source slot."""
+        for buffer in self._cache.values():
+            buffer.array[target, :, :tokens] = buffer.array[source, :, :tokens]
 
     def release(self, slot: int) -> None:
         """Forget a slot's tokens and give their memory back to the system."""

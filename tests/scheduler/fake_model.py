@@ -31,7 +31,7 @@ class FakeModel:
         self.closed = False
         self.fail_next = False
         self.spoil: int | None = None  # a sampled row whose logits become NaN
-        self.touched: list[tuple[int, int]] = []
+        self.copied: list[tuple[int, int, int]] = []  # source, target, tokens
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         assert not self.closed
@@ -48,6 +48,12 @@ class FakeModel:
             logits[self.spoil] = np.nan
             self.spoil = None
         return logits
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        assert self.slots[target] == [], f"slot {target} is not free"
+        assert 0 < tokens <= len(self.slots[source]), f"slot {source} holds no {tokens} tokens"
+        self.slots[target] += self.slots[source][:tokens]
+        self.copied.append((source, target, tokens))
 
     def release(self, slot: int) -> None:
         self.slots[slot].clear()

@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.config import EngineConfig
+from scheduler.engine import PackedEngine
+from scheduler.model.session import PackedSession
+from scheduler.model.spec import ModelSpec
+from scheduler.params import SamplingParams
+from scheduler.request import Finish, Request
+from tests.conftest import Packed
+from tests.scheduler.fake_model import VOCABULARY, solo
+from tests.scheduler.test_engine import Ledger, engine, run_dry
+
+
+def siblings(name: str, prompt: list[int], count: int, n: int) -> list[Request]:
+    params = SamplingParams(max_tokens=count, temperature=0.0)
+    return [Request(f"{name}-{i}", tuple(prompt), params, siblings=name) for i in range(n)]
+
+
+prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60)
+families = st.lists(
+    st.tuples(prompts, st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.none() | st.integers(0, 20)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(families, st.integers(1, 5), st.integers(1, 40))
+def test_siblings_get_what_each_gets_alone_whoever_leaves_when(
+    families: list[tuple[list[int], int, int, int, int | None]], slots: int, step_rows: int
+) -> None:
+    packed, model = engine(slots, step_rows)
+    ledger = Ledger()
+    for step in range(40):
+        for f, (prompt, n, count, at, first_leaves) in enumerate(families):
+            if at == step:
+                for request in siblings(f"{f}", prompt, count, n):
+                    packed.add(request)
+            if first_leaves == step:
+                packed.drop(f"{f}-0")
+        ledger.read(packed.step())
+        packed.check()
+    run_dry(packed, ledger)
+    for f, (prompt, n, count, _, _) in enumerate(families):
+        for i in range(n):
+            tokens, (end,) = ledger.tokens[f"{f}-{i}"], ledger.ends[f"{f}-{i}"]
+            assert tokens == solo(prompt, len(tokens))
+            assert end.finish is Finish.LENGTH or (i == 0 and end.finish is Finish.CANCELLED)
+            assert end.finish is not Finish.LENGTH or len(tokens) == count
+    assert all(slot == [] for slot in model.slots)
+
+
+def test_the_prompt_of_siblings_is_computed_once() -> None:
+    packed, model = engine(slots=4, step_rows=16)
+    for request in siblings("a", list(range(50)), 3, 4):
+        packed.add(request)
+    rows = 0
+    while not packed.idle:
+        rows += packed.step().prefill_rows
+    assert rows == 50 + 3 * 2
+    assert [tokens for _, _, tokens in model.copied] == [48] * 3
+
+
+def test_who_waits_for_a_sibling_holds_up_nobody_else() -> None:
+    packed, _ = engine(slots=4, step_rows=16)
+    for request in [*siblings("a", list(range(50)), 9, 2), *siblings("b", [1, 2], 9, 1)]:
+        packed.add(request)
+    ledger = Ledger()
+    for _ in range(4):
+        ledger.read(packed.step())
+    assert "b-0" in ledger.tokens
+    run_dry(packed, ledger)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 90])
+def test_siblings_are_bit_for_bit_separate_requests_on_a_real_model(packed: Packed, length: int) -> None:
+    spec = ModelSpec.from_folder(packed("llama-int4"))
+    config = EngineConfig(slots=4, context=spec.context, step_rows=32, threads=1)
+    session = PackedSession(spec, config)
+    prompt = tuple((7 * i) % spec.vocab_size for i in range(length))
+
+    def run(family: str) -> dict[str, list[object]]:
+        served, found = PackedEngine(session, config), dict[str, list[object]]()
+        for i in range(3):
+            params = SamplingParams(max_tokens=12, temperature=1.3, seed=5 + i, logprobs=3)
+            served.add(Request(f"{i}", prompt, params, siblings=family))
+        while not served.idle:
+            for event in served.step().events:
+                found.setdefault(event.id, []).extend([*event.tokens, *event.logprobs])
+        return found
+
+    assert run("a") == run("")
+    session.close()
