@@ -15,6 +15,7 @@ from scheduler.model.importing import ImportFailed, ImportOptions, import_model
 from server.config import ConfigError, Effective, load
 from server.flags import FIELDS, GroupedCommand, meta, options
 from server.keys import NAME, add_key, key_line, new_key
+from server.load.command import load as load_command
 from server.logs import configure
 from server.progress import RichProgress
 
@@ -135,3 +136,6 @@ def _told(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         CONSOLE.print("interrupted")
         return 130
+
+
+main.add_command(load_command)

@@ -33,6 +33,7 @@ FORBIDDEN = {
     "server.text": ("asyncio",),
     "server.render": ("asyncio", "scheduler"),
     "server.metrics": ("asyncio",),
+    "server.load": ("scheduler", "starlette", "prometheus_client", "server.bridge", "server.schema", "server.render"),
 }
 
 
