@@ -13,7 +13,7 @@ from scheduler.config import EngineConfig
 from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
 from scheduler.outcome import Outcome, outcomes
-from scheduler.plan import Pending, StepPlan, plan
+from scheduler.plan import Pending, Slice, StepPlan, plan
 from scheduler.request import Event, Finish, Phase, Request
 from scheduler.siblings import shared, unheld
 from scheduler.slots import SlotPool
@@ -48,6 +48,7 @@ class StepReport:
         cached_tokens: tokens in the KV cache after the step.
         model_seconds: the model run's share of step_seconds.
         failure: set where the model run raised.
+        slices: the plan's, for whoever draws the step: passing them on costs nothing.
     """
 
     events: tuple[Event, ...] = ()
@@ -59,6 +60,7 @@ class StepReport:
     model_seconds: float = 0.0
     step_seconds: float = 0.0
     failure: EngineError | None = None
+    slices: tuple[Slice, ...] = ()
 
 
 class Engine(Protocol):
@@ -232,6 +234,7 @@ class PackedEngine:
             model_seconds=self._model_seconds,
             step_seconds=perf_counter() - begin,
             failure=failure,
+            slices=step_plan.slices,
         )
 
 
