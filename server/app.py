@@ -35,12 +35,17 @@ def make_app(
     api = [
         Route("/v1/completions", endpoints.completions, methods=post),
         Route("/v1/chat/completions", endpoints.chat_completions, methods=post),
+        Route("/v1/requests/{id:path}/cancel", endpoints.cancel, methods=post),
+        Route("/tokenize", endpoints.tokenize, methods=post),
+        Route("/detokenize", endpoints.detokenize, methods=post),
         Route("/v1/models", endpoints.models, methods=get),
         Route("/v1/models/{id:path}", endpoints.model, methods=get),
         Route("/health", endpoints.health, methods=get),
         Route("/live", endpoints.live, methods=get),
         Route("/metrics", endpoints.metrics, methods=get),
         Route("/version", endpoints.version, methods=get),
+        Route("/load", endpoints.load, methods=get),
+        Route("/openapi.json", endpoints.openapi, methods=get),
     ]
     handlers = {ApiError: _any_error, HTTPException: _http_error, Exception: _any_error}
     app: ASGIApp = Starlette(routes=[*api, *routes], lifespan=lifespan, exception_handlers=handlers)
@@ -78,7 +83,7 @@ class RequestId:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = id_
+                MutableHeaders(scope=message)[REQUEST_ID] = scope["state"]["request_id"]  # the body may name another
             await send(message)
 
         await self._app(scope, receive, send_with_id)

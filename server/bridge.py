@@ -1,75 +1,28 @@
 """Between asyncio and the scheduler thread: the only file that knows both worlds. Knows neither JSON nor text.
 
-The thread's sink wakes the event loop once a step; the loop hands each event to the stream of its request. A stream
-keeps what its reader has not taken yet, so a slow reader gets more tokens at a time and holds up nobody; what it
-keeps is bounded by the request's max_tokens.
+The thread's sink wakes the event loop once a step; the loop hands each event to the stream of its reply.
 """
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
 from scheduler.engine import StepReport
-from scheduler.errors import EngineDown, EngineError
+from scheduler.errors import EngineDown
 from scheduler.request import Event, Finish, Request
 from scheduler.worker import State, Worker
 from server.errors import QueueFull
+from server.stream import Stream
 
 _WHY_NOT = {
     "loading": "the model is loading",
     "draining": "the server is shutting down",
     "down": "the scheduler is down",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What came for a request since the last look.
-
-    Attributes:
-        tokens: new token ids.
-        finish: None while it goes on.
-        error: set exactly where `finish` is FAILED.
-    """
-
-    tokens: tuple[int, ...]
-    finish: Finish | None
-    error: EngineError | None
-
-
-class Stream:
-    """The events of one request, for one reader on the event loop."""
-
-    def __init__(self, id_: str) -> None:
-        self.id = id_
-        self._tokens: list[int] = []
-        self._end: Event | None = None
-        self._news = asyncio.Event()
-
-    async def next(self) -> Update:
-        """Wait for news; after an update with a finish there is none."""
-        await self._news.wait()
-        self._news.clear()
-        tokens = tuple(self._tokens)
-        self._tokens.clear()
-        end = self._end
-        return Update(tokens, end.finish, end.error) if end else Update(tokens, None, None)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the terminal event has come."""
-        return self._end is not None
-
-    def put(self, event: Event) -> None:
-        """Take an event from the scheduler."""
-        self._tokens.extend(event.tokens)
-        if event.finish is not None:
-            self._end = event
-        self._news.set()
 
 
 class Watcher(Protocol):
@@ -112,6 +65,7 @@ class Bridge:
         self._draining = False
         self._opened = asyncio.Event()
         self._heard = perf_counter()
+        self._last = StepReport()
 
     @property
     def state(self) -> str:
@@ -143,25 +97,43 @@ class Bridge:
         """Wait until the model is loaded, or has failed to: `state` says which."""
         await self._opened.wait()
 
-    def submit(self, request: Request) -> Stream:
-        """Hand a request to the scheduler.
+    def load(self) -> dict[str, int | str]:
+        """What is in flight now, of how much."""
+        last = self._last
+        return {
+            "state": self.state,
+            "in_flight": len(self._streams),
+            "room": self._room,
+            "running": last.running,
+            "waiting": last.waiting,
+            "cached_tokens": last.cached_tokens,
+        }
+
+    @property
+    def room(self) -> int:
+        """Requests that may be in flight."""
+        return self._room
+
+    def submit(self, requests: Sequence[Request]) -> Stream:
+        """Hand a reply's requests to the scheduler, all or none.
 
         Raises:
-            QueueFull: as many requests as there is room for are in flight.
+            QueueFull: there is no room for them beside the requests in flight.
             EngineDown: the model is loading, the scheduler has ended, or the server is draining.
         """
         if self.state != "ready":
             self._rejected(self.state)
             raise EngineDown(_WHY_NOT[self.state])
-        if len(self._streams) >= self._room:
+        if len(self._streams) + len(requests) > self._room:
             self._rejected("queue_full")
             raise QueueFull(self._seconds_per_ending())
-        stream = Stream(request.id)
-        self._worker.submit(request)
-        self._streams[request.id] = stream
-        self._quiet.clear()
-        for watcher in self._watchers:
-            watcher.submitted(request)
+        stream = Stream([request.id for request in requests])
+        for request in requests:
+            self._worker.submit(request)  # may raise after the first: those before end by the worker's last words
+            self._streams[request.id] = stream
+            self._quiet.clear()
+            for watcher in self._watchers:
+                watcher.submitted(request)
         return stream
 
     def cancel(self, id_: str, finish: Finish = Finish.CANCELLED) -> None:
@@ -214,7 +186,7 @@ class Bridge:
                 self._endings.append(perf_counter())
         if not self._streams:
             self._quiet.set()
-        self._heard = perf_counter()
+        self._heard, self._last = perf_counter(), report
         self._opened.set()
         for watcher in self._watchers:
             watcher.step(report)

@@ -69,6 +69,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
     uds: Annotated[str, _meta("Server", "A Unix socket to listen on, instead of an address.")] = ""
     max_body: Annotated[int, _meta("Server", "Bytes of a request body at the most.", ge=1024)] = 16 * 2**20
+    unknown_fields: Annotated[
+        Literal["refuse", "warn"],
+        _meta("Server", "What to do about a body's unknown field: answer 400, or log it and go on without it."),
+    ] = "refuse"
     max_head: Annotated[int, _meta("Server", "Bytes of a request's line and headers at the most.", ge=1024)] = 65536
     max_connections: Annotated[
         int, _meta("Server", "Connections at once; more are answered with 503 and closed.", ge=1)

@@ -1,17 +1,19 @@
 """The handlers: parse, prepare, submit, render; no logic of their own. They know neither onnxruntime nor threads."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from scheduler.request import Request as EngineRequest
+from server.answer import check_size, generation
+from server.call import Call
+from server.cards import model_card, model_list, tokenized
 from server.errors import NotFound, TooLarge, UnsupportedMedia
-from server.generation import Generation
-from server.prompt import Prepared
+from server.openapi import openapi_document
+from server.prompt import Prompt
 from server.render import (
     ChatRenderer,
     CompletionRenderer,
@@ -19,13 +21,10 @@ from server.render import (
     Renderer,
     chat_id,
     completion_id,
-    model_card,
-    model_list,
 )
 from server.reply import EventReply, LaterReply, json_reply
-from server.schema import Call, parse_chat, parse_completion
+from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize
 from server.service import Service
-from server.text import TextStream
 
 Reply = Response | LaterReply | EventReply
 Handler = Callable[[Request], Awaitable[Reply]]
@@ -40,17 +39,52 @@ class Endpoints:
 
     async def completions(self, request: Request) -> Reply:
         """`POST /v1/completions`."""
-        call = parse_completion(await self._body(request))
+        call = parse_completion(await self._body(request), self._service.on_unknown)
         self._check_model(call.model)
-        prepared = await to_thread.run_sync(self._service.prompter.completion, call)
-        return self._answer(call, completion_id(), prepared, CompletionRenderer)
+        check_size(self._service, len(call.prompts), call.n)
+        prompts = await to_thread.run_sync(self._service.prompter.completion, call)
+        return self._answer(request, call, completion_id(), prompts, CompletionRenderer)
 
     async def chat_completions(self, request: Request) -> Reply:
         """`POST /v1/chat/completions`."""
-        call = parse_chat(await self._body(request))
+        call = parse_chat(await self._body(request), self._service.on_unknown)
         self._check_model(call.model)
-        prepared = await to_thread.run_sync(self._service.prompter.chat, call)
-        return self._answer(call, chat_id(), prepared, ChatRenderer)
+        check_size(self._service, 1, call.n)
+        prompts = await to_thread.run_sync(self._service.prompter.chat, call)
+        return self._answer(request, call, chat_id(), prompts, ChatRenderer)
+
+    async def cancel(self, request: Request) -> Reply:
+        """`POST /v1/requests/{id}/cancel`: by the reply's id, or the request's."""
+        name = request.path_params["id"]
+        ids = self._service.inflight.find(name)
+        if not ids:
+            raise NotFound.request(name)
+        for id_ in ids:
+            self._service.bridge.cancel(id_)
+        return json_reply(msgspec.json.encode({"id": name, "cancelled": True}))
+
+    async def tokenize(self, request: Request) -> Reply:
+        """`POST /tokenize`."""
+        call = parse_tokenize(await self._body(request), self._service.on_unknown)
+        self._check_model(call.model)
+        tokens = await to_thread.run_sync(self._service.prompter.tokenize, call)
+        spelled = [self._service.vocabulary.spelling_of(token).decode(errors="replace") for token in tokens]
+        return json_reply(tokenized(tokens, spelled if call.strings else None, self._service.cards[0].max_model_len))
+
+    async def detokenize(self, request: Request) -> Reply:
+        """`POST /detokenize`."""
+        call = parse_detokenize(await self._body(request), self._service.on_unknown)
+        self._check_model(call.model)
+        text = await to_thread.run_sync(self._service.prompter.detokenize, call)
+        return json_reply(msgspec.json.encode({"prompt": text}))
+
+    async def openapi(self, _: Request) -> Reply:
+        """`GET /openapi.json`."""
+        return json_reply(openapi_document())
+
+    async def load(self, _: Request) -> Reply:
+        """`GET /load`: what is in flight now."""
+        return json_reply(msgspec.json.encode(self._service.bridge.load()))
 
     async def models(self, _: Request) -> Reply:
         """`GET /v1/models`."""
@@ -85,20 +119,16 @@ class Endpoints:
         """`GET /version`."""
         return json_reply(msgspec.json.encode(self._service.versions))
 
-    def _answer(self, call: Call, id_: str, prepared: Prepared, make: type[Renderer]) -> Reply:
-        """Say how the prepared prompt is answered; it is submitted when the answer begins."""
+    def _answer(self, request: Request, call: Call, id_: str, prompts: Sequence[Prompt], make: type[Renderer]) -> Reply:
+        """Say how the prepared prompts are answered; they are submitted when the answer begins."""
         streaming = call.streaming
-        generation = Generation(
-            self._service.bridge,
-            EngineRequest(id_, prepared.tokens, prepared.params),
-            TextStream(self._service.vocabulary, prepared.stop),
-        )
+        if call.handling.request_id:
+            request.state.request_id = call.handling.request_id
+        made = generation(self._service, call, prompts, id_, [request.state.request_id])
         renderer = make(Head(id_, call.model or self._service.name), include_usage=streaming.include_usage)
         if not streaming.wanted:
-            return LaterReply(lambda: generation.reply(renderer))
-        return EventReply(
-            generation.events(renderer, usage=streaming.include_usage, continuous=streaming.continuous_usage)
-        )
+            return LaterReply(lambda: made.reply(renderer))
+        return EventReply(made.events(renderer, usage=streaming.include_usage, continuous=streaming.continuous_usage))
 
     def _check_model(self, name: str) -> None:
         if name and name not in {card.id for card in self._service.cards}:

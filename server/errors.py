@@ -9,6 +9,7 @@
     |-- RequestTimeout          408  the request's own timeout
     |-- TooLarge                413  the body is over the limit
     |-- UnsupportedMedia        415  not JSON
+    |-- Cancelled               499  cancelled by another request; clients do not try again
     |-- QueueFull               429  with `Retry-After`
     |-- HeadTooLarge            431  the request's line and headers are over the limit
     |-- Internal                500  a fault of ours, never for user input
@@ -85,6 +86,13 @@ class NotFound(ApiError):
     code = "not_found"
 
     @classmethod
+    def request(cls, name: str) -> "NotFound":
+        """No request of that name is in flight."""
+        error = cls(f"No request {name!r} is in flight.")
+        error.code = "request_not_found"
+        return error
+
+    @classmethod
     def model(cls, name: str, served: str) -> "NotFound":
         """The request names a model that is not served."""
         error = cls(f"The model {name!r} does not exist here; this server serves {served!r}.", param="model")
@@ -131,6 +139,14 @@ class UnsupportedMedia(ApiError):
 
     def __init__(self, got: str) -> None:
         super().__init__(f"The body must be application/json, not {got or 'without a content type'}.")
+
+
+class Cancelled(ApiError):
+    """Another request cancelled this one. The status is nginx's, of a request that nobody waits for."""
+
+    status = 499
+    type = "request_cancelled"
+    code = "request_cancelled"
 
 
 class QueueFull(ApiError):

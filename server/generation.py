@@ -1,114 +1,169 @@
-"""One submitted request to pieces of text, and those to a reply. Knows no HTTP and no threads.
+"""The submitted requests of one reply to pieces of text, and those to the reply. Knows no HTTP and no threads.
 
-Whoever stops iterating early, by leaving or by a stop string, cancels the request.
+Whoever stops iterating early, by leaving or by an error, cancels all of them; a stop string cancels its own.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
 
 from scheduler.errors import EngineDown
 from scheduler.request import Finish, Request
-from server.bridge import Bridge, Stream
-from server.errors import Unavailable, api_error
-from server.render import DONE, KEEP_ALIVE, Choice, FinishReason, Renderer, Usage
-from server.text import TextStream
+from server.bridge import Bridge
+from server.choice import Choice, Piece
+from server.errors import RequestTimeout, api_error
+from server.inflight import Inflight
+from server.render import DONE, KEEP_ALIVE, FinishReason, Part, Renderer, Usage
+from server.scores import Score
+from server.stream import Stream, Update
 
 SILENCE = 15.0
 """Seconds without news after which a stream says that it is alive, lest a proxy cut the line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """New text of a choice, how many tokens it has so far, and its end."""
-
-    text: str
-    tokens: int
-    finish: FinishReason | None
-
-
-@dataclass(frozen=True, slots=True)
 class Generation:
-    """A request seen as text; it is submitted when the first piece is asked for."""
+    """Requests seen as the choices of one reply; they are submitted when the first piece is asked for.
+
+    Attributes:
+        requests: the choices', in order.
+        choices: one for each request.
+        prompt_tokens: of all prompts, each counted once.
+        timeout: seconds until it is given up; None waits.
+        names: by which it can be cancelled.
+    """
 
     bridge: Bridge
-    request: Request
-    text: TextStream
+    inflight: Inflight
+    requests: Sequence[Request]
+    choices: Sequence[Choice]
+    prompt_tokens: int
+    timeout: float | None
+    names: frozenset[str]
 
     async def pieces(self) -> AsyncGenerator[Piece | None, None]:
-        """The pieces as they come, the last with a finish; None after a while without news.
+        """The pieces as they come; None after a while without news. Ends when every choice has.
 
-        Raises ApiError where the request is not admitted or fails.
+        Raises ApiError where the requests are not admitted, or one fails, or the time is over.
         """
-        stream, tokens = self._submit(), 0
+        stream = self._submit()
+        deadline = _now() + self.timeout if self.timeout is not None else float("inf")
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(SILENCE):
-                        update = await stream.next()
-                except TimeoutError:
-                    yield None
-                    continue
-                if update.error is not None:
-                    raise api_error(update.error)
-                delta = self.text.push(update.tokens)
-                tokens += delta.counted
-                if delta.stop is not None:
-                    self.bridge.cancel(stream.id, Finish.STOP)
-                    yield Piece(delta.text, tokens, "stop")
-                    return
-                if update.finish is not None:
-                    held = self.text.finish()  # what it gives may still complete a stop string
-                    reason = _reason(update.finish) if held.stop is None else "stop"
-                    yield Piece(delta.text + held.text, tokens, reason)
-                    return
-                yield Piece(delta.text, tokens, None)
+            with self.inflight.named(self.names, stream.ids):
+                waiting: list[Update] = []  # of choices whose prompt's scores have not come
+                while not all(choice.finished for choice in self.choices):
+                    updates = await _next(stream, deadline)
+                    if updates is None:
+                        yield None
+                        continue
+                    waiting += updates
+                    for piece in self._take(waiting):
+                        yield piece
         finally:
-            self.bridge.cancel(stream.id)
+            for id_ in stream.ids:
+                self.bridge.cancel(id_)
+
+    def _take(self, waiting: list[Update]) -> list[Piece]:
+        """The pieces of the updates that can be told; the others stay."""
+        pieces, late = [], []
+        for update in waiting:
+            choice = self.choices[update.index]
+            if choice.finished:  # a stop string ended it before the scheduler did
+                continue
+            if not update.failed:
+                if choice.first:
+                    choice.asked.take(update.prompt_logprobs)
+                if not choice.asked.known:
+                    late.append(update)
+                    continue
+            piece = choice.take(update)
+            if piece.stopped:
+                self.bridge.cancel(self.requests[update.index].id, Finish.STOP)
+            pieces.append(piece)
+        waiting[:] = late
+        return pieces
 
     async def reply(self, renderer: Renderer) -> bytes:
         """The body of a plain reply."""
-        text: list[str] = []
-        last = None
+        told = [_Told() for _ in self.choices]
         async with aclosing(self.pieces()) as pieces:
             async for piece in pieces:
                 if piece is not None:
-                    text.append(piece.text)
-                    last = piece
-        assert last is not None
-        assert last.finish is not None
-        return renderer.reply([Choice(0, "".join(text), last.finish)], self._usage(last.tokens))
+                    told[piece.index].take(piece)
+        parts = [one.part(index) for index, one in enumerate(told)]
+        return renderer.reply(parts, Usage(self.prompt_tokens, sum(one.tokens for one in told)))
 
     async def events(self, renderer: Renderer, *, usage: bool, continuous: bool) -> AsyncGenerator[bytes, None]:
         """The server-sent events of a stream; `usage` asks for the counts at the end, `continuous` in every chunk."""
-        first = True
+        tokens = [0] * len(self.choices)
+        begun: set[int] = set()
         async with aclosing(self.pieces()) as pieces:
             async for piece in pieces:
                 if piece is None:
                     yield KEEP_ALIVE
                     continue
-                counts = self._usage(piece.tokens)
-                so_far = counts if continuous else None
-                if piece.text:
-                    yield renderer.text(0, piece.text, first=first, usage=so_far)
-                    first = False
-                if piece.finish is not None:
-                    yield renderer.end(0, piece.finish, first=first, usage=so_far)
-        yield (renderer.usage(counts) if usage else b"") + DONE
+                tokens[piece.index] = piece.tokens
+                counts = Usage(self.prompt_tokens, sum(tokens)) if continuous else None
+                for part in _parts(piece, piece.index not in begun):
+                    begun.add(piece.index)
+                    yield renderer.chunk(part, counts)
+        yield (renderer.usage(Usage(self.prompt_tokens, sum(tokens))) if usage else b"") + DONE
 
     def _submit(self) -> Stream:
         try:
-            return self.bridge.submit(self.request)
+            return self.bridge.submit(self.requests)
         except EngineDown as error:
             raise api_error(error) from error
 
-    def _usage(self, tokens: int) -> Usage:
-        return Usage(len(self.request.prompt), tokens)
+
+class _Told:
+    """A choice of a plain reply, as far as it has come."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._texts: list[str] = []
+        self._scores: list[Score] = []
+        self._scored = False
+        self._prompt_scores: tuple[Score, ...] | None = None
+        self._finish: FinishReason | None = None
+
+    def take(self, piece: Piece) -> None:
+        """Take the next piece."""
+        self.tokens, self._finish = piece.tokens, piece.finish
+        self._texts.append(piece.text)
+        if piece.scores is not None:
+            self._scored = True
+            self._scores.extend(piece.scores)
+        if piece.prompt_scores is not None:
+            self._prompt_scores = piece.prompt_scores
+
+    def part(self, index: int) -> Part:
+        """The whole choice."""
+        scores = tuple(self._scores) if self._scored else None
+        return Part(index, "".join(self._texts), self._finish, True, scores, self._prompt_scores)
 
 
-def _reason(finish: Finish) -> FinishReason:
-    if finish is Finish.CANCELLED:
-        raise Unavailable("The request was cancelled.")
-    return cast("FinishReason", finish.value)
+def _parts(piece: Piece, first: bool) -> list[Part]:
+    """A piece as chunks: the last of a choice has a finish reason and no text, scores go with the text they are of."""
+    if piece.finish is None:
+        return [Part(piece.index, piece.text, None, first, piece.scores, piece.prompt_scores)] if piece.text else []
+    if not piece.text:
+        return [Part(piece.index, "", piece.finish, first, piece.scores, piece.prompt_scores)]
+    text = Part(piece.index, piece.text, None, first, piece.scores, piece.prompt_scores)
+    return [text, Part(piece.index, "", piece.finish, False, None, None)]
+
+
+async def _next(stream: Stream, deadline: float) -> list[Update] | None:
+    """The next updates; None after a silence. Raises RequestTimeout at the deadline, a moment of the loop's clock."""
+    try:
+        async with asyncio.timeout_at(min(_now() + SILENCE, deadline)):
+            return await stream.next()
+    except TimeoutError:
+        if _now() < deadline:
+            return None
+        raise RequestTimeout("The time that the request gave itself is over.") from None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -25,15 +25,17 @@ from scheduler.worker import Worker
 from server.access import layers, warn_if_open
 from server.app import make_app
 from server.bridge import Bridge, Watcher
+from server.cards import ModelCard
 from server.config import Options
 from server.endpoints import Endpoints
+from server.fields import refuse, warn
 from server.http import HttpServer
+from server.inflight import Inflight
 from server.journal import Journal, Recorded, log_request
 from server.keys import Keys
 from server.metrics import Metrics
 from server.progress import RichProgress
 from server.prompt import Prompter
-from server.render import ModelCard
 from server.service import Service
 from server.vocabulary import Vocabulary
 
@@ -115,6 +117,8 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
         bridge=bridge,
         metrics=metrics,
         max_body=options.max_body,
+        inflight=Inflight(),
+        on_unknown=refuse if options.unknown_fields == "refuse" else warn,
         versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
     )
     return bridge, service

@@ -1,7 +1,7 @@
 """A call to what the scheduler takes: chat template, tokens, length check, sampling parameters.
 
-Two libraries share the work, each for what it does right. onnxruntime-genai renders chat templates. `tokenizers`
-encodes, because it follows tokenizer.json to the letter; onnxruntime-genai's encoder was measured against it and
+`tokenizers` encodes, because it follows tokenizer.json to the letter; onnxruntime-genai's encoder was measured against
+it and
 
     cuts the text at a NUL character,
     skips normalizers (Qwen's NFC) and splits some runs of white space elsewhere,
@@ -14,18 +14,17 @@ tokens, as in other servers: a prompt is trusted with the conversation it writes
 Knows no HTTP and no asyncio. Encoding releases the GIL; a text that cannot fit the context is refused unread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from scheduler.errors import ModelFolderError
 from scheduler.params import SamplingParams
+from server.call import Call, Chat, ChatCall, CompletionCall, DetokenizeCall, TokenizeCall
+from server.chat_template import ChatTemplate, read_json
 from server.errors import BadRequest, ContextLengthExceeded
-from server.schema import Call, ChatCall, CompletionCall, Message
 from server.text import StopRule
 
 # How many characters of a text a normalizer may turn into one, to be on the safe side where texts are refused unread.
@@ -33,16 +32,20 @@ SHRINKING = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A call made ready: nothing about it is decided later.
+class Prompt:
+    """A prompt made ready.
 
     Attributes:
-        tokens: the prompt, at least one and fewer than the context holds.
+        tokens: at least one and fewer than the context holds.
+        text: a completion's, as the client sent it; None where it sent tokens.
+        offsets: for each token, where it begins in `text`; empty where nobody asked.
         params: for the scheduler; `max_tokens` fits the context.
         stop: for the text.
     """
 
     tokens: tuple[int, ...]
+    text: str | None
+    offsets: tuple[int, ...]
     params: SamplingParams
     stop: StopRule
 
@@ -67,7 +70,7 @@ class Limits:
 class Prompter:
     """Prepares calls for one model. Its methods raise BadRequest for what cannot be answered."""
 
-    def __init__(self, tokenizer: Tokenizer, template: "ChatTemplate | None", limits: Limits) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, limits: Limits) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._limits = limits
@@ -87,7 +90,7 @@ class Prompter:
             raise ModelFolderError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        begin = _json(folder / "genai_config.json").get("model", {}).get("bos_token_id")
+        begin = read_json(folder / "genai_config.json").get("model", {}).get("bos_token_id")
         limits = Limits(context, vocab_size, end_tokens, begin if isinstance(begin, int) else None)
         return cls(tokenizer, ChatTemplate.from_folder(folder), limits)
 
@@ -96,44 +99,76 @@ class Prompter:
         """Whether the model can chat."""
         return self._template is not None
 
-    def completion(self, call: CompletionCall) -> Prepared:
-        """Prepare the completion of the call's one prompt."""
-        (prompt,) = call.prompts
-        tokens = self._encode(prompt, "prompt", add_special_tokens=True) if isinstance(prompt, str) else prompt
-        if not tokens and self._limits.begin_token is not None:
-            tokens = (self._limits.begin_token,)
-        return self._prepare(call, tokens, "prompt")
+    def completion(self, call: CompletionCall) -> tuple[Prompt, ...]:
+        """Prepare the call's prompts."""
+        several = len(call.prompts) > 1
+        return tuple(
+            self._completion(call, prompt, f"prompt[{i}]" if several else "prompt")
+            for i, prompt in enumerate(call.prompts)
+        )
 
-    def chat(self, call: ChatCall) -> Prepared:
-        """Prepare the answer to a chat."""
+    def chat(self, call: ChatCall) -> tuple[Prompt, ...]:
+        """Prepare the answer to a chat, which is one prompt."""
+        text = self._render(call.chat)
+        return (self._ready(call, tuple(self._encode(text, "messages", special=False).ids), "messages", None),)
+
+    def tokenize(self, call: TokenizeCall) -> tuple[int, ...]:
+        """The tokens of a text or a chat."""
+        param, text = (
+            ("prompt", call.source) if isinstance(call.source, str) else ("messages", self._render(call.source))
+        )
+        return tuple(self._encode(text, param, special=call.add_special_tokens).ids)
+
+    def detokenize(self, call: DetokenizeCall) -> str:
+        """The text of tokens, special ones included."""
+        self._check_ids(call.tokens, "tokens")
+        return str(self._tokenizer.decode(call.tokens, skip_special_tokens=False))
+
+    def _completion(self, call: CompletionCall, prompt: str | tuple[int, ...], param: str) -> Prompt:
+        if isinstance(prompt, str):
+            offsets = call.reporting.echo and call.reporting.logprobs is not None
+            encoding = self._encode(prompt, param, special=True, offsets=offsets)
+            tokens, starts = tuple(encoding.ids), tuple(start for start, _ in encoding.offsets) if offsets else ()
+        else:
+            tokens, starts = prompt, ()
+        if not tokens and self._limits.begin_token is not None:
+            tokens, starts = (self._limits.begin_token,), (0,)
+        return self._ready(call, tokens, param, prompt if isinstance(prompt, str) else None, starts)
+
+    def _render(self, chat: Chat) -> str:
         if self._template is None:
             raise BadRequest("This model has no chat template; use /v1/completions.", param="messages")
-        text = self._template.render(call.messages, call.add_generation_prompt)
-        return self._prepare(call, self._encode(text, "messages", add_special_tokens=False), "messages")
+        text = self._template.render(chat, self._most_characters)
+        if text is None:
+            raise self._too_long("messages")
+        return text
 
-    def _encode(self, text: str, param: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+    def _encode(self, text: str, param: str, *, special: bool, offsets: bool = False) -> Encoding:
         if len(text) > self._most_characters:
-            raise ContextLengthExceeded(self._limits.context, self._limits.context, param=param, exact=False)
-        # The batch form is the one that releases the GIL; the fast one leaves out offsets, which nobody reads.
-        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        return tuple(encoding.ids)
+            raise self._too_long(param)
+        # The batch forms are those that release the GIL; the fast one leaves out the offsets.
+        encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
+        (encoding,) = encode([text], add_special_tokens=special)
+        return encoding
 
-    def _prepare(self, call: Call, tokens: tuple[int, ...], param: str) -> Prepared:
+    def _too_long(self, param: str) -> ContextLengthExceeded:
+        return ContextLengthExceeded(self._limits.context, self._limits.context, param=param, exact=False)
+
+    def _ready(
+        self, call: Call, tokens: tuple[int, ...], param: str, text: str | None, offsets: tuple[int, ...] = ()
+    ) -> Prompt:
         self._check(tokens, param)
-        self._check_ids(call.stopping.token_ids, "stop_token_ids")
-        asked, stopping, limits = call.sampling, call.stopping, self._limits
-        rest = limits.context - len(tokens)
-        end_tokens = stopping.token_ids | (frozenset() if stopping.ignore_eos else limits.end_tokens)
-        params = SamplingParams(
-            max_tokens=rest if asked.max_tokens is None else min(asked.max_tokens, rest),
-            temperature=asked.temperature,
-            top_k=min(asked.top_k, limits.vocab_size),
-            top_p=asked.top_p,
-            seed=asked.seed,
+        stopping, asked, rest = call.stopping, call.sampling.max_tokens, self._limits.context - len(tokens)
+        end_tokens = stopping.token_ids | (frozenset() if stopping.ignore_eos else self._limits.end_tokens)
+        self._check_call(call, end_tokens)
+        params = _params(call, rest if asked is None else min(asked, rest), end_tokens)
+        rule = StopRule(
+            strings=stopping.strings,
+            include=stopping.include,
             end_tokens=end_tokens,
+            min_tokens=call.sampling.min_tokens,
         )
-        rule = StopRule(strings=stopping.strings, include=stopping.include, end_tokens=end_tokens)
-        return Prepared(tokens, params, rule)
+        return Prompt(tokens, text, offsets, params, rule)
 
     def _check(self, tokens: tuple[int, ...], param: str) -> None:
         if not tokens:
@@ -142,7 +177,13 @@ class Prompter:
             raise ContextLengthExceeded(len(tokens), self._limits.context, param=param)
         self._check_ids(tokens, param)
 
-    def _check_ids(self, ids: Sequence[int] | frozenset[int], param: str) -> None:
+    def _check_call(self, call: Call, end_tokens: frozenset[int]) -> None:
+        self._check_ids(call.stopping.token_ids, "stop_token_ids")
+        self._check_ids([token for token, _ in call.sampling.logit_bias], "logit_bias")
+        if call.sampling.min_tokens and len(end_tokens) >= self._limits.vocab_size:
+            raise BadRequest("min_tokens leaves no token to choose: every one is an end token.", param="min_tokens")
+
+    def _check_ids(self, ids: Collection[int], param: str) -> None:
         highest = max(ids, default=0)
         if highest >= self._limits.vocab_size:
             raise BadRequest(
@@ -150,58 +191,21 @@ class Prompter:
             )
 
 
-class ChatTemplate:
-    """A model folder's chat template, rendered by onnxruntime-genai.
-
-    Where the template does not know the role `developer`, its messages are `system` ones: OpenAI gave the role that
-    other name, and templates drop or reject roles they do not know.
-    """
-
-    def __init__(self, folder: Path, source: str) -> None:
-        import onnxruntime_genai as og  # noqa: PLC0415 - a second to load, for which only serving has a use
-
-        try:
-            self._tokenizer = og.Tokenizer(str(folder))
-        except Exception as error:  # its JSON reader's errors have no class in Python
-            raise ModelFolderError(f"onnxruntime-genai cannot read the tokenizer of {folder}: {error}") from error
-        self._source = source
-        self._developer = "developer" if "developer" in source else "system"
-
-    @classmethod
-    def from_folder(cls, folder: Path) -> "ChatTemplate | None":
-        """The folder's template: chat_template.jinja, else tokenizer_config.json's; None where it has neither."""
-        path = folder / "chat_template.jinja"
-        if path.exists():
-            source = path.read_text(encoding="utf-8")
-        else:
-            source = str(_json(folder / "tokenizer_config.json").get("chat_template") or "")
-        return cls(folder, source) if source.strip() else None
-
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        """The chat as the model reads it; BadRequest with the template's words where it refuses the messages."""
-        assert not any("\0" in message.content for message in messages), "the schema lets no NUL through"
-        shown = msgspec.json.encode([self._shown(message) for message in messages]).decode()
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    shown, template_str=self._source, add_generation_prompt=add_generation_prompt
-                )
-            )
-        except RuntimeError as error:
-            reason = str(error).split(" at row ", 1)[0]  # what follows is where in the template
-            raise BadRequest(f"The model's chat template refuses these messages: {reason}", param="messages") from error
-
-    def _shown(self, message: Message) -> dict[str, str]:
-        role = self._developer if message.role == "developer" else message.role
-        optional = {"name": message.name, "tool_call_id": message.tool_call_id}
-        return {"role": role, "content": message.content} | {key: value for key, value in optional.items() if value}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON file's object; empty where there is no file."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ModelFolderError(f"{path} cannot be read: {error}") from error
+def _params(call: Call, max_tokens: int, end_tokens: frozenset[int]) -> SamplingParams:
+    asked = call.sampling
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=asked.min_tokens,
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        min_p=asked.min_p,
+        frequency_penalty=asked.frequency_penalty,
+        presence_penalty=asked.presence_penalty,
+        repetition_penalty=asked.repetition_penalty,
+        logit_bias=asked.logit_bias,
+        seed=asked.seed,
+        end_tokens=end_tokens,
+        logprobs=call.reporting.logprobs,
+        prompt_logprobs=call.reporting.of_prompt,
+    )

@@ -1,11 +1,7 @@
 """Texts and counts to OpenAI's objects, plain or as SSE events, as bytes ready to send.
 
-A stream of one choice is `text` any number of times, then `end`; of the whole reply, then `usage` where it was asked
-for, and `DONE`:
-
-    text    the choice's next characters; the first chunk of a chat choice names the role as well
-    end     its finish reason, and no text
-    usage   the counts, with no choices
+A stream of one choice is chunks with its next characters, the first of a chat naming the role as well, and then one
+with its finish reason and no text; of the whole reply, then `usage` where it was asked for, and `DONE`.
 
 `usage` is null in chunks before the last where it was asked for, and absent where it was not.
 
@@ -17,10 +13,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+from server.render_logprobs import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprobs,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+)
+from server.scores import Score
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -38,12 +44,22 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One finished text of a plain reply."""
+class Part:
+    """A choice, or a chunk of it.
+
+    Attributes:
+        finish_reason: None in every chunk before the last.
+        first: whether nothing of the choice came before.
+        scores: of the tokens of the text; None where nobody asked.
+        prompt_scores: of the prompt's tokens, to be told beside the text; None where nobody asked, or told already.
+    """
 
     index: int
     text: str
-    finish_reason: FinishReason
+    finish_reason: FinishReason | None = None
+    first: bool = False
+    scores: Sequence[Score] | None = None
+    prompt_scores: Sequence[Score] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +81,39 @@ class Renderer(ABC):
         self._head = head
         self._include_usage = include_usage
 
-    def reply(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+    def reply(self, choices: Sequence[Part], usage: Usage) -> bytes:
         """The body of a plain reply."""
         whole = [self._whole(choice) for choice in choices]
-        return msgspec.json.encode(self._object(self.PLAIN, whole, _counts(usage)))
+        return msgspec.json.encode(self._object(self.PLAIN, whole, _counts(usage), self._beside(choices)))
 
-    def text(self, index: int, text: str, *, first: bool, usage: Usage | None = None) -> bytes:
-        """An event with a choice's next characters; `usage` only where every chunk shall carry the counts so far."""
-        return self._chunk(self._piece(index, text, first), usage)
-
-    def end(self, index: int, reason: FinishReason, *, first: bool, usage: Usage | None = None) -> bytes:
-        """The event that ends a choice; `first` where it had no text at all."""
-        return self._chunk(self._last(index, reason, first), usage)
+    def chunk(self, part: Part, usage: Usage | None = None) -> bytes:
+        """An event with a choice's next text or its end; `usage` only where every chunk shall carry the counts."""
+        counts = UNSET if not self._include_usage else None if usage is None else _counts(usage)
+        return _event(self._object(self.CHUNK, [self._piece(part)], counts, self._beside([part])))
 
     def usage(self, usage: Usage) -> bytes:
         """The event with the counts, after every choice has ended."""
-        return _event(self._object(self.CHUNK, [], _counts(usage)))
+        return _event(self._object(self.CHUNK, [], _counts(usage), UNSET))
 
     @abstractmethod
-    def _whole(self, choice: Choice) -> Struct: ...
+    def _whole(self, choice: Part) -> Struct: ...
 
     @abstractmethod
-    def _piece(self, index: int, text: str, first: bool) -> Struct: ...
+    def _piece(self, part: Part) -> Struct: ...
 
-    @abstractmethod
-    def _last(self, index: int, reason: FinishReason, first: bool) -> Struct: ...
+    def _beside(self, parts: Sequence[Part]) -> PromptLogprobs | UnsetType:  # noqa: ARG002 - a chat's has something
+        """The prompt's logprobs, where they stand beside the choices."""
+        return UNSET
 
-    def _chunk(self, choice: Struct, usage: Usage | None) -> bytes:
-        counts = UNSET if not self._include_usage else None if usage is None else _counts(usage)
-        return _event(self._object(self.CHUNK, [choice], counts))
-
-    def _object(self, kind: str, choices: list[Struct], usage: "_Counts | UnsetType | None") -> "_Object":
-        return _Object(self._head.id, kind, self._head.created, self._head.model, choices, usage)
+    def _object(
+        self,
+        kind: str,
+        choices: list[Struct],
+        usage: "_Counts | UnsetType | None",
+        prompt_logprobs: PromptLogprobs | UnsetType,
+    ) -> "_Object":
+        head = self._head
+        return _Object(head.id, kind, head.created, head.model, choices, usage, prompt_logprobs)
 
 
 class CompletionRenderer(Renderer):
@@ -104,14 +121,12 @@ class CompletionRenderer(Renderer):
 
     PLAIN = CHUNK = "text_completion"
 
-    def _whole(self, choice: Choice) -> Struct:
-        return _TextChoice(choice.index, choice.text, choice.finish_reason)
+    def _whole(self, choice: Part) -> Struct:
+        return self._piece(choice)
 
-    def _piece(self, index: int, text: str, first: bool) -> Struct:  # noqa: ARG002 - only a chat names its role
-        return _TextChoice(index, text, None)
-
-    def _last(self, index: int, reason: FinishReason, first: bool) -> Struct:  # noqa: ARG002 - as above
-        return _TextChoice(index, "", reason)
+    def _piece(self, part: Part) -> Struct:
+        logprobs = None if part.scores is None else completion_logprobs(part.scores)
+        return _TextChoice(part.index, part.text, part.finish_reason, logprobs, prompt_logprobs(part.prompt_scores))
 
 
 class ChatRenderer(Renderer):
@@ -120,34 +135,20 @@ class ChatRenderer(Renderer):
     PLAIN = "chat.completion"
     CHUNK = "chat.completion.chunk"
 
-    def _whole(self, choice: Choice) -> Struct:
-        return _ChatChoice(choice.index, _Message(choice.text), choice.finish_reason)
+    def _whole(self, choice: Part) -> Struct:
+        return _ChatChoice(choice.index, _Message(choice.text), choice.finish_reason, _content(choice))
 
-    def _piece(self, index: int, text: str, first: bool) -> Struct:
-        return _ChunkChoice(index, _Delta("assistant" if first else UNSET, text), None)
+    def _piece(self, part: Part) -> Struct:
+        role = "assistant" if part.first else UNSET
+        content = part.text if part.text or part.first else UNSET
+        return _ChunkChoice(part.index, _Delta(role, content), part.finish_reason, _content(part))
 
-    def _last(self, index: int, reason: FinishReason, first: bool) -> Struct:
-        return _ChunkChoice(index, _Delta("assistant", "") if first else _Delta(), reason)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCard:
-    """A served model, as `/v1/models` shows it."""
-
-    id: str
-    created: int
-    max_model_len: int
-    owned_by: str = "paceline"
+    def _beside(self, parts: Sequence[Part]) -> PromptLogprobs | UnsetType:
+        return prompt_logprobs(parts[0].prompt_scores) if parts[0].index == 0 else UNSET
 
 
-def model_card(card: ModelCard) -> bytes:
-    """The body of `/v1/models/{id}`."""
-    return msgspec.json.encode(_card(card))
-
-
-def model_list(cards: Sequence[ModelCard]) -> bytes:
-    """The body of `/v1/models`."""
-    return msgspec.json.encode({"object": "list", "data": [_card(card) for card in cards]})
+def _content(part: Part) -> ChatLogprobs | None:
+    return None if part.scores is None else chat_logprobs(part.scores)
 
 
 def completion_id() -> str:
@@ -175,7 +176,8 @@ class _TextChoice(Struct, frozen=True):
     index: int
     text: str
     finish_reason: str | None
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None
+    prompt_logprobs: PromptLogprobs | UnsetType
 
 
 class _Message(Struct, frozen=True):
@@ -187,8 +189,8 @@ class _Message(Struct, frozen=True):
 class _ChatChoice(Struct, frozen=True):
     index: int
     message: _Message
-    finish_reason: str
-    logprobs: None = None
+    finish_reason: str | None
+    logprobs: ChatLogprobs | None
 
 
 class _Delta(Struct, frozen=True):
@@ -200,7 +202,7 @@ class _ChunkChoice(Struct, frozen=True):
     index: int
     delta: _Delta
     finish_reason: str | None
-    logprobs: None = None
+    logprobs: ChatLogprobs | None
 
 
 class _Object(Struct, frozen=True):
@@ -210,6 +212,7 @@ class _Object(Struct, frozen=True):
     model: str
     choices: list[Struct]
     usage: _Counts | UnsetType | None
+    prompt_logprobs: PromptLogprobs | UnsetType
 
 
 def _counts(usage: Usage) -> _Counts:
@@ -218,13 +221,3 @@ def _counts(usage: Usage) -> _Counts:
 
 def _event(object_: _Object) -> bytes:
     return b"data: " + msgspec.json.encode(object_) + b"\n\n"
-
-
-def _card(card: ModelCard) -> dict[str, Any]:
-    return {
-        "id": card.id,
-        "object": "model",
-        "created": card.created,
-        "owned_by": card.owned_by,
-        "max_model_len": card.max_model_len,
-    }

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from server.bridge import Bridge
+from server.cards import ModelCard
+from server.fields import OnUnknown
+from server.inflight import Inflight
 from server.metrics import Metrics
 from server.prompt import Prompter
-from server.render import ModelCard
 from server.vocabulary import Vocabulary
 
 
@@ -17,6 +19,7 @@ class Service:
         cards: the model under its name, then under its aliases.
         max_body: bytes of a request body at the most.
         versions: what is reported by /version.
+        on_unknown: what is done about a body's unknown field.
     """
 
     cards: tuple[ModelCard, ...]
@@ -26,6 +29,8 @@ class Service:
     metrics: Metrics
     max_body: int
     versions: dict[str, str]
+    inflight: Inflight
+    on_unknown: OnUnknown
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ The end by stop strings is a function of the text alone, not of how it was cut i
 
     Reading character by character, the first position at which any stop string is complete ends the text. Of several
     complete there, the longest (the one that starts first) is the match. The text is cut before it, or after it when
-    stop strings are included.
+    stop strings are included. Where the request wants a number of tokens first, reading begins behind them.
 
 So no stop string is ever in the text shown, unless asked for at its end. Each stop string is followed by Knuth,
 Morris and Pratt's automaton ("Fast pattern matching in strings", 1977), its table built no further than the text has
@@ -32,11 +32,13 @@ class StopRule:
         strings: stop strings, none empty.
         include: whether the stop string or end token that ends the text is shown.
         end_tokens: ids that end the request: counted, their spelling not shown.
+        min_tokens: stop strings are looked for in the text after that many tokens; they do not begin before.
     """
 
     strings: tuple[str, ...] = ()
     include: bool = False
     end_tokens: frozenset[int] = frozenset()
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class TextStream:
         self._rule = rule
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._matchers = [_Matcher(string) for string in rule.strings]
+        self._tokens = 0
         self._held = ""
         self._length = 0
         self._stop: str | None = None
@@ -80,6 +83,7 @@ class TextStream:
             if self._stop is not None:
                 break
             offsets.append(self._length)
+            self._tokens += 1
             text.append(self._advance(self._decoder.decode(self._bytes_of(token))))
         return Delta("".join(text), tuple(offsets), self._stop)
 
@@ -99,7 +103,7 @@ class TextStream:
     def _advance(self, new: str) -> str:
         """Take new characters; return the text that no stop string can take back any more."""
         self._length += len(new)
-        if not self._matchers:
+        if not self._matchers or self._tokens <= self._rule.min_tokens:
             return new
         text = self._held + new
         for end, char in enumerate(new, start=len(self._held) + 1):

@@ -60,7 +60,8 @@ class Vocabulary:
 
     def __init__(self, pieces: dict[int, bytes], special: frozenset[int] = frozenset()) -> None:
         self.vocab_size = max((*pieces, *special), default=-1) + 1
-        self._pieces = [b"" if id_ in special else pieces.get(id_, b"") for id_ in range(self.vocab_size)]
+        self._spellings = [pieces.get(id_, b"") for id_ in range(self.vocab_size)]
+        self._pieces = [b"" if id_ in special else piece for id_, piece in enumerate(self._spellings)]
         self._special = special
 
     @classmethod
@@ -86,6 +87,10 @@ class Vocabulary:
     def bytes_of(self, token: int) -> bytes:
         """What the token adds to the text; nothing for a special token and for an id that no token has."""
         return self._pieces[token] if 0 <= token < self.vocab_size else b""
+
+    def spelling_of(self, token: int) -> bytes:
+        """How the token is written where it is spoken of, special or not; nothing for an id that no token has."""
+        return self._spellings[token] if 0 <= token < self.vocab_size else b""
 
     def is_special(self, token: int) -> bool:
         """Whether the token steers the model and is not part of the text."""

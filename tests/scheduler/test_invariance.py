@@ -54,6 +54,9 @@ class Recorder:
     def release(self, slot: int) -> None:
         self.session.release(slot)
 
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        self.session.copy(source, target, tokens)
+
     def close(self) -> None:
         pass
 

@@ -18,6 +18,7 @@ ONE_OF_EACH = [
     errors.RequestTimeout("over"),
     errors.TooLarge(16),
     errors.UnsupportedMedia("text/plain"),
+    errors.Cancelled("over"),
     errors.QueueFull(2.1),
     errors.HeadTooLarge(16),
     errors.Internal("ours"),

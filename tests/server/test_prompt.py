@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from scheduler.errors import ModelFolderError
 from server.errors import BadRequest, ContextLengthExceeded
-from server.prompt import Prepared, Prompter
-from server.schema import parse_chat, parse_completion
+from server.prompt import Prompt, Prompter
+from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize
 from tests.conftest import FOLDERS
 
 CONTEXT = 64
@@ -35,13 +35,15 @@ def edit(path: Path, **fields: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def complete(prompt: object, to: Prompter | None = None, **fields: object) -> Prepared:
+def complete(prompt: object, to: Prompter | None = None, **fields: object) -> Prompt:
     call = parse_completion(json.dumps({"prompt": prompt, **fields}).encode())
-    return (to or PROMPTER).completion(call)
+    (ready,) = (to or PROMPTER).completion(call)
+    return ready
 
 
-def chat(messages: list[dict[str, Any]], to: Prompter | None = None, **fields: object) -> Prepared:
-    return (to or PROMPTER).chat(parse_chat(json.dumps({"messages": messages, **fields}).encode()))
+def chat(messages: list[dict[str, Any]], to: Prompter | None = None, **fields: object) -> Prompt:
+    (ready,) = (to or PROMPTER).chat(parse_chat(json.dumps({"messages": messages, **fields}).encode()))
+    return ready
 
 
 PROMPTER = prompter()
@@ -138,7 +140,7 @@ def test_max_tokens_is_the_rest_of_the_context_at_the_most() -> None:
 
 def test_sampling_parameters_arrive() -> None:
     params = complete("hi", temperature=0.5, top_p=0.9, top_k=10**30, seed=4).params
-    assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.5, 0.9, VOCAB, 4)
+    assert (params.temperature, params.top_p, params.top_k, params.seed) == (0.5, 0.9, 10**30, 4)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,50 @@ def test_a_folder_without_a_tokenizer_is_refused_at_start(folder: Path) -> None:
         prompter(folder)
 
 
-def test_several_named_templates_are_refused_at_start_because_the_library_cannot_read_them(folder: Path) -> None:
-    edit(folder / "tokenizer_config.json", chat_template=[{"name": "default", "template": "x"}])
-    with pytest.raises(ModelFolderError, match="onnxruntime-genai cannot read"):
-        prompter(folder)
+def test_several_prompts_are_prepared_each_by_itself() -> None:
+    call = parse_completion(json.dumps({"prompt": ["a", "hello world", "a"]}).encode())
+    assert [p.tokens for p in PROMPTER.completion(call)] == [
+        complete(text).tokens for text in ("a", "hello world", "a")
+    ]
+    with pytest.raises(BadRequest) as caught:
+        PROMPTER.completion(parse_completion(json.dumps({"prompt": [[5], [5], [VOCAB]]}).encode()))
+    assert caught.value.param == "prompt[2]"
+
+
+def test_an_echo_with_logprobs_knows_where_each_token_begins() -> None:
+    text = "hello, world"
+    prompt = complete(text, echo=True, logprobs=1)
+    starts = [start for start, _ in TOKENIZER.encode(text).offsets]
+    assert (prompt.text, list(prompt.offsets)) == (text, starts)
+    assert complete(text, logprobs=1).offsets == ()
+
+
+def test_the_prompt_is_scored_as_far_as_anyone_wants_it() -> None:
+    def scored(**fields: Any) -> int | None:
+        return complete("hi", **fields).params.prompt_logprobs
+
+    assert (scored(logprobs=3), scored(echo=True), scored(prompt_logprobs=0)) == (None, None, 0)
+    assert (scored(echo=True, logprobs=3), scored(echo=True, logprobs=3, prompt_logprobs=5)) == (3, 5)
+
+
+def test_ids_of_a_bias_are_the_vocabulary_s() -> None:
+    assert complete("hi", logit_bias={"5": 2, "6": 0}).params.logit_bias == ((5, 2.0),)
+    with pytest.raises(BadRequest) as caught:
+        complete("hi", logit_bias={str(VOCAB): 1})
+    assert caught.value.param == "logit_bias"
+
+
+def test_some_token_must_be_left_where_ends_may_not_come_yet() -> None:
+    with pytest.raises(BadRequest) as caught:
+        complete("hi", min_tokens=1, stop_token_ids=list(range(VOCAB)))
+    assert caught.value.param == "min_tokens"
+
+
+def test_tokens_of_a_text_and_of_a_chat_and_back() -> None:
+    def tokens(**fields: object) -> list[int]:
+        return list(PROMPTER.tokenize(parse_tokenize(json.dumps(fields).encode())))
+
+    assert tokens(prompt="hello world") == list(complete("hello world").tokens)
+    assert tokens(messages=[USER]) == list(chat([USER]).tokens)
+    back = PROMPTER.detokenize(parse_detokenize(json.dumps({"tokens": tokens(messages=[USER])}).encode()))
+    assert back == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from server.cards import ModelCard, model_card, model_list
 from server.render import (
     DONE,
     KEEP_ALIVE,
     ChatRenderer,
-    Choice,
     CompletionRenderer,
+    FinishReason,
     Head,
-    ModelCard,
+    Part,
     Renderer,
     Usage,
     chat_id,
     completion_id,
-    model_card,
-    model_list,
 )
+from server.scores import Score, Spelled
 
 HEAD = Head("id-1", "tiny", 1_700_000_000)
 USAGE = Usage(prompt=5, completion=3, cached=2)
@@ -31,7 +31,7 @@ COUNTS = {
     "total_tokens": 8,
     "prompt_tokens_details": {"cached_tokens": 2},
 }
-CHOICES = [Choice(0, "Paris", "stop"), Choice(1, "Par", "length")]
+CHOICES = [Part(0, "Paris", "stop", first=True), Part(1, "Par", "length", first=True)]
 
 
 def event(data: bytes) -> dict[str, Any]:
@@ -40,6 +40,14 @@ def event(data: bytes) -> dict[str, Any]:
     assert data.count(b"\n") == 2
     object_: dict[str, Any] = json.loads(data[6:])
     return object_
+
+
+def text(index: int, text: str, *, first: bool = False) -> Part:
+    return Part(index, text, None, first)
+
+
+def end(index: int, reason: FinishReason, *, first: bool = False) -> Part:
+    return Part(index, "", reason, first)
 
 
 def renderers(include_usage: bool) -> list[Renderer]:
@@ -81,8 +89,8 @@ def test_a_plain_chat_completion_has_openais_shape() -> None:
 
 def test_the_first_chat_chunk_carries_the_role_with_the_first_text() -> None:
     renderer = ChatRenderer(HEAD)
-    first = event(renderer.text(0, "Pa", first=True))
-    later = event(renderer.text(0, "ris", first=False))
+    first = event(renderer.chunk(text(0, "Pa", first=True)))
+    later = event(renderer.chunk(text(0, "ris", first=False)))
     assert first["choices"] == [
         {"index": 0, "delta": {"role": "assistant", "content": "Pa"}, "finish_reason": None, "logprobs": None}
     ]
@@ -90,44 +98,44 @@ def test_the_first_chat_chunk_carries_the_role_with_the_first_text() -> None:
 
 
 def test_the_last_chunk_of_a_choice_carries_the_finish_reason_and_no_text() -> None:
-    assert event(ChatRenderer(HEAD).end(1, "length", first=False))["choices"] == [
+    assert event(ChatRenderer(HEAD).chunk(end(1, "length", first=False)))["choices"] == [
         {"index": 1, "delta": {}, "finish_reason": "length", "logprobs": None}
     ]
-    assert event(CompletionRenderer(HEAD).end(1, "stop", first=False))["choices"] == [
+    assert event(CompletionRenderer(HEAD).chunk(end(1, "stop", first=False)))["choices"] == [
         {"index": 1, "text": "", "finish_reason": "stop", "logprobs": None}
     ]
 
 
 def test_a_chat_choice_without_any_text_names_its_role_at_its_end() -> None:
-    choice = event(ChatRenderer(HEAD).end(0, "stop", first=True))["choices"][0]
+    choice = event(ChatRenderer(HEAD).chunk(end(0, "stop", first=True)))["choices"][0]
     assert choice["delta"] == {"role": "assistant", "content": ""}
 
 
 @pytest.mark.parametrize("renderer", renderers(include_usage=False), ids=["completion", "chat"])
 def test_chunks_have_no_usage_unless_it_was_asked_for(renderer: Renderer) -> None:
-    for data in (renderer.text(0, "a", first=True, usage=USAGE), renderer.end(0, "stop", first=False)):
+    for data in (renderer.chunk(text(0, "a", first=True), USAGE), renderer.chunk(end(0, "stop", first=False))):
         assert "usage" not in event(data)
 
 
 @pytest.mark.parametrize("renderer", renderers(include_usage=True), ids=["completion", "chat"])
 def test_usage_asked_for_is_null_until_the_chunk_without_choices(renderer: Renderer) -> None:
-    assert event(renderer.text(0, "a", first=True))["usage"] is None
-    assert event(renderer.end(0, "stop", first=False))["usage"] is None
+    assert event(renderer.chunk(text(0, "a", first=True)))["usage"] is None
+    assert event(renderer.chunk(end(0, "stop", first=False)))["usage"] is None
     last = event(renderer.usage(USAGE))
     assert (last["choices"], last["usage"]) == ([], COUNTS)
 
 
 @pytest.mark.parametrize("renderer", renderers(include_usage=True), ids=["completion", "chat"])
 def test_continuous_usage_is_in_every_chunk(renderer: Renderer) -> None:
-    assert event(renderer.text(0, "a", first=True, usage=USAGE))["usage"] == COUNTS
-    assert event(renderer.end(0, "stop", first=False, usage=USAGE))["usage"] == COUNTS
+    assert event(renderer.chunk(text(0, "a", first=True), USAGE))["usage"] == COUNTS
+    assert event(renderer.chunk(end(0, "stop", first=False), USAGE))["usage"] == COUNTS
 
 
 def chunks(renderer: Renderer) -> list[dict[str, Any]]:
     return [
-        event(renderer.text(0, "a", first=True)),
-        event(renderer.text(0, "b", first=False, usage=USAGE)),
-        event(renderer.end(0, "length", first=False)),
+        event(renderer.chunk(text(0, "a", first=True))),
+        event(renderer.chunk(text(0, "b", first=False), USAGE)),
+        event(renderer.chunk(end(0, "length", first=False))),
         event(renderer.usage(USAGE)),
     ]
 
@@ -140,10 +148,64 @@ def test_openais_models_accept_every_chunk() -> None:
         Completion.model_validate(chunk, strict=True)
 
 
-@given(text=st.text())
-def test_any_text_survives_in_one_event_of_one_line(text: str) -> None:
-    assert event(ChatRenderer(HEAD).text(0, text, first=False))["choices"][0]["delta"]["content"] == text
-    assert event(CompletionRenderer(HEAD).text(0, text, first=False))["choices"][0]["text"] == text
+@given(said=st.text(min_size=1))
+def test_any_text_survives_in_one_event_of_one_line(said: str) -> None:
+    assert event(ChatRenderer(HEAD).chunk(text(0, said)))["choices"][0]["delta"]["content"] == said
+    assert event(CompletionRenderer(HEAD).chunk(text(0, said)))["choices"][0]["text"] == said
+
+
+A, BROKEN = Spelled(5, "a", b"a", -0.5, 1), Spelled(7, "bytes:\\xe2", b"\xe2", -1.5, 2)
+SCORES = [Score(Spelled(5, "a", b"a", None, 0), (), 0), Score(BROKEN, (A, BROKEN), 1)]
+SCORED = Part(0, "a", "stop", True, SCORES[1:], SCORES)
+PROMPT = [
+    None,
+    {
+        "7": {"logprob": -1.5, "rank": 2, "decoded_token": "bytes:\\xe2"},
+        "5": {"logprob": -0.5, "rank": 1, "decoded_token": "a"},
+    },
+]
+
+
+def test_a_completion_s_logprobs_are_four_lists_and_the_first_of_a_prompt_is_null() -> None:
+    part = Part(0, "a", "stop", True, SCORES)
+    for body in (
+        json.loads(CompletionRenderer(HEAD).reply([part], USAGE)),
+        event(CompletionRenderer(HEAD).chunk(part)),
+    ):
+        assert body["choices"][0]["logprobs"] == {
+            "tokens": ["a", "bytes:\\xe2"],
+            "token_logprobs": [None, -1.5],
+            "top_logprobs": [None, {"a": -0.5, "bytes:\\xe2": -1.5}],
+            "text_offset": [0, 1],
+        }
+
+
+def test_a_chat_s_logprobs_name_each_token_with_its_bytes() -> None:
+    body = json.loads(ChatRenderer(HEAD).reply([SCORED], USAGE))
+    a = {"token": "a", "logprob": -0.5, "bytes": [97]}
+    broken = {"token": "bytes:\\xe2", "logprob": -1.5, "bytes": [0xE2]}
+    assert body["choices"][0]["logprobs"] == {"content": [{**broken, "top_logprobs": [a, broken]}], "refusal": None}
+    ChatCompletion.model_validate(body, strict=True)
+    chunk = event(ChatRenderer(HEAD).chunk(SCORED))
+    assert chunk["choices"][0]["logprobs"] == body["choices"][0]["logprobs"]
+    ChatCompletionChunk.model_validate(chunk, strict=True)
+
+
+def test_a_prompt_s_logprobs_stand_in_the_choice_of_a_completion_and_beside_those_of_a_chat() -> None:
+    for whole in (True, False):
+        completion, chat = (
+            json.loads(r.reply([SCORED], USAGE)) if whole else event(r.chunk(SCORED))
+            for r in (CompletionRenderer(HEAD), ChatRenderer(HEAD))
+        )
+        assert completion["choices"][0]["prompt_logprobs"] == PROMPT
+        assert chat["prompt_logprobs"] == PROMPT
+
+
+def test_tokens_that_look_alike_keep_the_likelier_value() -> None:
+    twin = Spelled(9, "a", b"a", -3.0, 3)
+    part = Part(0, "a", "stop", True, [Score(twin, (A,), 0)])
+    body = json.loads(CompletionRenderer(HEAD).reply([part], USAGE))
+    assert body["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.5}]
 
 
 def test_ids_say_what_they_are_of_and_differ() -> None:

@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.bodies import IGNORED, NOT_YET, ChatBody, CompletionBody
+from server.call import ChatCall, CompletionCall, Message
 from server.errors import BadRequest
-from server.schema import (
-    IGNORED,
-    NOT_YET,
-    ChatBody,
-    ChatCall,
-    CompletionBody,
-    CompletionCall,
-    Message,
-    parse_chat,
-    parse_completion,
-)
+from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 COMPLETION = {"prompt": "hi"}
@@ -48,8 +40,10 @@ def refused_chat(**fields: object) -> BadRequest:
 def test_a_bare_completion_has_every_value() -> None:
     call = completion()
     assert call.prompts == ("hi",)
-    assert (call.model, call.request_id) == ("", "")
-    assert dataclasses.astuple(call.sampling)[:4] == (None, 1.0, 1.0, 0)
+    assert (call.model, call.handling.request_id) == ("", "")
+    assert dataclasses.astuple(call.sampling)[:-1] == (None, 0, 1.0, 1.0, 0, 0.0, 0.0, 0.0, 1.0, ())
+    assert (call.n, call.handling.priority, call.handling.timeout) == (1, 0, None)
+    assert dataclasses.astuple(call.reporting) == (None, None, False)
     assert (call.stopping.strings, call.stopping.token_ids) == ((), frozenset())
     assert dataclasses.astuple(call.streaming) == (False, False, False)
     assert (call.stopping.ignore_eos, call.stopping.include) == (False, False)
@@ -57,8 +51,9 @@ def test_a_bare_completion_has_every_value() -> None:
 
 def test_a_bare_chat_has_its_messages_and_opens_the_answer() -> None:
     call = chat()
-    assert call.messages == (Message(role="user", content="hi"),)
-    assert call.add_generation_prompt
+    assert call.chat.messages == (Message(role="user", content="hi"),)
+    assert call.chat.add_generation_prompt
+    assert not call.chat.continue_final_message
 
 
 def test_calls_are_frozen() -> None:
@@ -70,10 +65,14 @@ def test_every_honoured_field_arrives() -> None:
     call = completion(
         model="m", request_id="r-1", max_tokens=7, temperature=0.5, top_p=0.9, top_k=40, seed=3, stop=["a", "b", "a"],
         stop_token_ids=[5, 6], ignore_eos=True, include_stop_str_in_output=True, stream=True,
-        stream_options={"include_usage": True, "continuous_usage_stats": True},
+        stream_options={"include_usage": True, "continuous_usage_stats": True}, n=2, min_tokens=1, min_p=0.1,
+        frequency_penalty=1, presence_penalty=-2, repetition_penalty=1.5, logit_bias={"7": -100, "8": 0}, logprobs=3,
+        prompt_logprobs=2, echo=True, priority=-5, timeout=2.5,
     )  # fmt: skip
-    assert (call.model, call.request_id) == ("m", "r-1")
-    assert dataclasses.astuple(call.sampling) == (7, 0.5, 0.9, 40, 3)
+    assert (call.model, call.handling.request_id) == ("m", "r-1")
+    assert dataclasses.astuple(call.sampling) == (7, 1, 0.5, 0.9, 40, 0.1, 1.0, -2.0, 1.5, ((7, -100.0),), 3)
+    assert dataclasses.astuple(call.reporting) == (3, 2, True)
+    assert (call.n, call.handling.priority, call.handling.timeout) == (2, -5, 2.5)
     assert dataclasses.astuple(call.stopping) == (("a", "b"), frozenset({5, 6}), True, True)
     assert dataclasses.astuple(call.streaming) == (True, True, True)
 
@@ -92,13 +91,16 @@ def test_any_64_bit_seed_is_accepted(sent: int, held: int) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "prompts"),
-    [("a", ("a",)), ("", ("",)), (["a"], ("a",)), ([1, 2], ((1, 2),)), ([[1, 2]], ((1, 2),))],
+    [
+        *(("a", ("a",)), ("", ("",)), (["a"], ("a",)), ([1, 2], ((1, 2),)), ([[1, 2]], ((1, 2),))),
+        *((["a", "b"], ("a", "b")), ([[1], [2, 3]], ((1,), (2, 3)))),
+    ],
 )
 def test_a_prompt_is_text_or_token_ids(prompt: object, prompts: tuple[object, ...]) -> None:
     assert completion(prompt=prompt).prompts == prompts
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], [], [[]], [1, "a"], [["a"]], [-1], {}, 3, True, [None]])
+@pytest.mark.parametrize("prompt", [["a", "b\0"], [], [[]], [1, "a"], [[1], "a"], [["a"]], [-1], {}, 3, True, [None]])
 def test_other_prompts_are_refused(prompt: object) -> None:
     assert str(refused_completion({"prompt": prompt}).param).startswith("prompt")
 
@@ -116,18 +118,18 @@ def test_max_completion_tokens_is_max_tokens() -> None:
 
 def test_text_parts_are_joined_by_line_ends() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert chat(messages=[{"role": "user", "content": parts}]).messages[0].content == "a\nb"
+    assert chat(messages=[{"role": "user", "content": parts}]).chat.messages[0].content == "a\nb"
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
 def test_every_role_is_known(role: str) -> None:
-    assert chat(messages=[{"role": role, "content": ""}]).messages[0].role == role
+    assert chat(messages=[{"role": role, "content": ""}]).chat.messages[0].role == role
 
 
 def test_an_answer_of_the_sdk_can_be_sent_back() -> None:
     answer = {"role": "assistant", "content": "x", "refusal": None, "annotations": None, "audio": None}
     answer |= {"function_call": None, "tool_calls": None}
-    assert chat(messages=[answer]).messages[0].content == "x"
+    assert chat(messages=[answer]).chat.messages[0].content == "x"
 
 
 @pytest.mark.parametrize(
@@ -210,9 +212,7 @@ def test_continuous_usage_implies_usage() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("n", 2), ("best_of", 2), ("suffix", "x"), ("echo", True), ("logprobs", 0), ("prompt_logprobs", 1)),
-        *(("min_tokens", 1), ("min_p", 0.1), ("frequency_penalty", 1), ("presence_penalty", -1)),
-        *(("repetition_penalty", 1.1), ("logit_bias", {"1": 1}), ("priority", 1), ("timeout", 1.5)),
+        *(("best_of", 2), ("suffix", "x")),
         *(("response_format", {"type": "json_object"}), ("guided_json", {}), ("guided_regex", "a")),
         *(("guided_choice", ["a"]), ("guided_grammar", "root ::= x")),
     ],
@@ -226,14 +226,54 @@ def test_what_is_not_built_is_refused_by_name(field: str, value: object) -> None
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("logprobs", True), ("top_logprobs", 1), ("tools", [{}]), ("tool_choice", "auto"), ("functions", [{}])),
-        *(("parallel_tool_calls", True), ("continue_final_message", True), ("chat_template_kwargs", {"a": 1})),
+        *(("tools", [{}]), ("tool_choice", "auto"), ("functions", [{}])),
+        *(("parallel_tool_calls", True), ("function_call", "auto")),
     ],
 )
 def test_what_is_not_built_for_chats_is_refused_by_name(field: str, value: object) -> None:
     error = refused_chat(**{field: value})
     assert error.param == field
     assert "not available" in error.message
+
+
+def test_a_chat_s_logprobs_are_a_switch_and_a_count() -> None:
+    assert chat(logprobs=True).reporting.logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).reporting.logprobs == 4
+    assert chat(logprobs=False, top_logprobs=0).reporting.logprobs is None
+    assert refused_chat(top_logprobs=1).param == "top_logprobs"
+    assert refused_chat(logprobs=5).param == "logprobs"
+
+
+def test_the_answer_s_turn_is_opened_unless_the_last_message_goes_on() -> None:
+    assert not chat(continue_final_message=True).chat.add_generation_prompt
+    assert not chat(add_generation_prompt=False).chat.add_generation_prompt
+    error = refused_chat(continue_final_message=True, add_generation_prompt=True)
+    assert error.param == "continue_final_message"
+
+
+def test_more_tokens_cannot_be_wanted_than_allowed() -> None:
+    assert completion(min_tokens=3, max_tokens=3).sampling.min_tokens == 3
+    assert refused_completion({"min_tokens": 4, "max_tokens": 3}).param == "min_tokens"
+
+
+def test_tokenize_takes_a_prompt_or_messages() -> None:
+    assert parse_tokenize(b'{"prompt": "a"}').source == "a"
+    assert parse_tokenize(b'{"prompt": "a"}').add_special_tokens
+    of_chat = parse_tokenize(b'{"messages": [{"role": "user", "content": "a"}]}')
+    assert not isinstance(of_chat.source, str)
+    assert not of_chat.add_special_tokens
+    for body in (b"{}", b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', b'{"prompt": "\\u0000"}'):
+        with pytest.raises(BadRequest) as caught:
+            parse_tokenize(body)
+        assert caught.value.param == "prompt"
+    assert parse_detokenize(b'{"tokens": [1, 2]}').tokens == (1, 2)
+
+
+def test_an_unknown_field_can_be_let_through_and_is_told() -> None:
+    told: list[BadRequest] = []
+    call = parse_completion(b'{"prompt": "a", "top_pp": 1, "n": 2}', told.append)
+    assert call.n == 2
+    assert [error.param for error in told] == ["top_pp"]
 
 
 def test_values_that_ask_for_the_default_are_accepted() -> None:

@@ -1,0 +1,211 @@
+"""The fields of each endpoint's body, declared once: name, type, range, meaning, default.
+
+Requests are parsed by these declarations and `/openapi.json` is made of them. Two tables beside them say which fields
+are not acted on: `NOT_YET` ones are refused by name unless they ask for the default, and `IGNORED` ones are ignored
+on purpose, each for its reason.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from server.call import Role
+
+TokenId = Annotated[int, Meta(ge=0)]
+IdList = Annotated[list[TokenId], Meta(min_length=1)]
+NonEmpty = Annotated[str, Meta(min_length=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Count = Annotated[int, Meta(ge=0, le=20)]
+
+
+def about(text: str) -> Meta:
+    """A field's meaning, for the API's description."""
+    return Meta(description=text)
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stream carries beside the text."""
+
+    include_usage: Annotated[bool | None, about("A last chunk with the counts and no choices.")] = None
+    continuous_usage_stats: Annotated[bool | None, about("The counts so far in every chunk as well.")] = None
+
+
+class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
+    """A piece of a message's text."""
+
+    text: str
+
+
+class OtherPart(Struct, frozen=True, tag_field="type"):
+    """A part that is not text: known, so that it can be refused by name."""
+
+
+class ImagePart(OtherPart, frozen=True, tag="image_url"):
+    """An image."""
+
+
+class AudioPart(OtherPart, frozen=True, tag="input_audio"):
+    """A sound."""
+
+
+class FilePart(OtherPart, frozen=True, tag="file"):
+    """A file."""
+
+
+class RefusalPart(OtherPart, frozen=True, tag="refusal"):
+    """A refusal, from an earlier answer."""
+
+
+Part = TextPart | ImagePart | AudioPart | FilePart | RefusalPart
+
+
+class MessageBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One message of a chat. The fields typed Any are those of answers with tools or sound, sent back."""
+
+    role: Role
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+    refusal: Any = None
+    audio: Any = None
+    annotations: Any = None
+
+
+class ModelBody(Struct, frozen=True, kw_only=True):
+    """The field that every body has."""
+
+    model: Annotated[str, about("The served name or an alias of it; absent means the one served.")] = ""
+
+
+class CommonBody(ModelBody, frozen=True, kw_only=True):
+    """The fields that completions and chats have."""
+
+    request_id: Annotated[
+        Annotated[str, Meta(pattern=r"^[!-~]{1,256}(?!\n)$")], about("Printable ASCII, to find and cancel it by.")
+    ] = ""
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=0)] | None, about("New tokens at the most; by default the rest of the context.")
+    ] = None
+    max_completion_tokens: Annotated[
+        Annotated[int, Meta(ge=0)] | None, about("The newer name of max_tokens; where both are sent they must agree.")
+    ] = None
+    min_tokens: Annotated[int, Meta(ge=0), about("No end before that many new tokens.")] = 0
+    temperature: Annotated[float, Meta(ge=0, le=2), about("Divides the logits; 0 is argmax.")] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1), about("The smallest set of that probability.")] = 1.0
+    top_k: Annotated[int, Meta(ge=-1), about("The k likeliest tokens; -1 or 0 is off.")] = 0
+    min_p: Annotated[float, Meta(ge=0, le=1), about("Tokens at least that likely, of the likeliest's.")] = 0.0
+    seed: Annotated[int | None, about("Any 64-bit integer; the same request and seed give the same answer.")] = None
+    stop: Annotated[NonEmpty | Annotated[list[NonEmpty], Meta(max_length=16)], about("Strings that end the text.")] = (
+        field(default_factory=list)
+    )
+    stop_token_ids: Annotated[list[TokenId], about("Tokens that end the request beside the model's own.")] = []
+    ignore_eos: Annotated[bool, about("Whether the model's own end tokens do not end the request.")] = False
+    include_stop_str_in_output: Annotated[bool, about("Whether what ended the text is shown.")] = False
+    frequency_penalty: Annotated[Penalty, about("Taken off a logit for each time its token was generated.")] = 0.0
+    presence_penalty: Annotated[Penalty, about("Taken off a logit whose token was generated.")] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10), about("Divides or multiplies logits of tokens seen.")] = 1.0
+    logit_bias: Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], about("Added to logits, by id.")] = {}
+    n: Annotated[int, Meta(ge=1, le=128), about("Choices for each prompt; the i-th has the seed plus i.")] = 1
+    prompt_logprobs: Annotated[
+        Count | None, about("Logprobs of the prompt's tokens, beside so many of the likeliest.")
+    ] = None
+    stream: Annotated[bool, about("Whether to answer by server-sent events.")] = False
+    stream_options: Annotated[StreamOptions | None, about("Only with stream.")] = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1), about("Lower goes first.")] = 0
+    timeout: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)] | None, about("Seconds until the request is given up, a day at most.")
+    ] = None
+    response_format: Annotated[dict[str, Any], about("The form of the answer.")] = field(
+        default_factory=lambda: {"type": "text"}
+    )
+    guided_json: Annotated[Any, about("A JSON schema the text must follow.")] = None
+    guided_regex: Annotated[str | None, about("A regular expression the text must match.")] = None
+    guided_choice: Annotated[list[str] | None, about("Strings of which the text must be one.")] = None
+    guided_grammar: Annotated[str | None, about("A grammar the text must follow.")] = None
+
+
+class CompletionBody(CommonBody, frozen=True, kw_only=True):
+    """The fields of `POST /v1/completions`."""
+
+    prompt: Annotated[
+        str | Annotated[list[str | TokenId | IdList], Meta(min_length=1)],
+        about("A string, token ids, or a list of either."),
+    ]
+    logprobs: Annotated[Count | None, about("Logprobs of each token, beside so many of the likeliest.")] = None
+    echo: Annotated[bool, about("Whether the prompt is part of the text, and of the logprobs.")] = False
+    best_of: Annotated[int, Meta(ge=1), about("Choices to draw and choose from.")] = 1
+    suffix: Annotated[str, about("What comes after the text.")] = ""
+
+
+Opens = Annotated[
+    bool | None, about("Whether the template opens the assistant's turn; it does unless the last one goes on.")
+]
+GoesOn = Annotated[bool, about("Whether the answer continues the last message.")]
+Variables = Annotated[dict[str, Any], about("Variables for the chat template.")]
+Tools = Annotated[list[Any], about("Functions the model may call.")]
+
+
+class ChatBody(CommonBody, frozen=True, kw_only=True):
+    """The fields of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[MessageBody], Meta(min_length=1), about("The chat so far.")]
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=1)] | None, about("New tokens at the most; by default the rest of the context.")
+    ] = None
+    max_completion_tokens: Annotated[
+        Annotated[int, Meta(ge=1)] | None, about("The newer name of max_tokens; where both are sent they must agree.")
+    ] = None
+    logprobs: Annotated[bool, about("Logprobs of each token.")] = False
+    top_logprobs: Annotated[Count, about("Of how many of the likeliest tokens as well; only with logprobs.")] = 0
+    add_generation_prompt: Opens = None
+    continue_final_message: GoesOn = False
+    chat_template_kwargs: Variables = {}
+    tools: Tools = []
+    tool_choice: Annotated[str | dict[str, Any], about("Which function must be called.")] = "none"
+    parallel_tool_calls: Annotated[bool | None, about("Whether several calls may come at once.")] = None
+    functions: Annotated[list[Any], about("The older name of tools.")] = []
+    function_call: Annotated[str | dict[str, Any], about("The older name of tool_choice.")] = "none"
+
+
+class TokenizeBody(ModelBody, frozen=True, kw_only=True):
+    """The fields of `POST /tokenize`: a prompt, or messages."""
+
+    prompt: Annotated[str | None, about("A text, cut as a completion's prompt is.")] = None
+    messages: Annotated[
+        Annotated[list[MessageBody], Meta(min_length=1)] | None, about("A chat, rendered by the model's template.")
+    ] = None
+    add_special_tokens: Annotated[
+        bool | None, about("Whether the tokenizer adds its own; it does to a prompt, and not to a chat.")
+    ] = None
+    add_generation_prompt: Opens = None
+    continue_final_message: GoesOn = False
+    chat_template_kwargs: Variables = {}
+    tools: Tools = []
+    return_token_strs: Annotated[bool, about("Whether each token's text is told as well.")] = False
+
+
+class DetokenizeBody(ModelBody, frozen=True, kw_only=True):
+    """The fields of `POST /detokenize`."""
+
+    tokens: Annotated[list[TokenId], about("Token ids.")]
+
+
+# Refused unless the value asks for the default. A row leaves the table when its field is built.
+NOT_YET = {
+    *("best_of", "suffix"),
+    *("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
+}
+MESSAGE_NOT_YET = ("tool_calls", "function_call", "refusal", "audio", "annotations")
+
+# Ignored on purpose, whatever the value.
+IGNORED = {
+    "user": "there are no accounts to attribute a request to",
+    "metadata": "nothing is stored",
+    "store": "nothing is stored",
+    "service_tier": "there is one tier",
+    "safety_identifier": "nobody is reported",
+    "prompt_cache_key": "prefixes are found by content",
+}

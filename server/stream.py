@@ -1,0 +1,69 @@
+"""What the scheduler says of the requests of one reply, kept until its reader asks. Knows no threads and no text.
+
+A slow reader gets more tokens at a time and holds up nobody; what is kept is bounded by the requests' max_tokens.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scheduler.errors import EngineError
+from scheduler.logprobs import TokenLogprobs
+from scheduler.request import Event, Finish
+
+
+@dataclass(slots=True)
+class Update:
+    """What came for a request since the last look.
+
+    Attributes:
+        index: the request's place among those of the stream.
+        tokens: new token ids.
+        logprobs: one for each of `tokens`, where asked for.
+        prompt_logprobs: one for each prompt token after the first, where asked for: once.
+        finish: None while it goes on.
+        error: set exactly where `finish` is FAILED.
+    """
+
+    index: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish: Finish | None = None
+    error: EngineError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended otherwise than by its own tokens."""
+        return self.finish in (Finish.FAILED, Finish.CANCELLED)
+
+    def add(self, event: Event) -> None:
+        """Take an event's news."""
+        self.tokens += event.tokens
+        self.logprobs += event.logprobs
+        self.prompt_logprobs += event.prompt_logprobs
+        self.finish, self.error = event.finish, event.error
+
+
+class Stream:
+    """The events of a reply's requests, for one reader on the event loop."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.ids = tuple(ids)
+        self._places = {id_: place for place, id_ in enumerate(ids)}
+        self._updates: dict[int, Update] = {}
+        self._news = asyncio.Event()
+
+    async def next(self) -> list[Update]:
+        """Wait for news; what there is by index. After an update with a finish there is none of that request."""
+        await self._news.wait()
+        self._news.clear()
+        updates = sorted(self._updates.values(), key=lambda update: update.index)
+        self._updates.clear()
+        return updates
+
+    def put(self, event: Event) -> None:
+        """Take an event from the scheduler."""
+        place = self._places[event.id]
+        self._updates.setdefault(place, Update(place)).add(event)
+        self._news.set()
