@@ -228,8 +228,9 @@ def test_an_echo_with_logprobs_knows_where_each_token_begins() -> None:
 
 
 def test_the_prompt_is_scored_as_far_as_anyone_wants_it() -> None:
-    def scored(**fields: Any) -> int | None:
-        return complete("hi", **fields).params.prompt_logprobs
+    def scored(logprobs: int | None = None, echo: bool = False, prompt_logprobs: int | None = None) -> int | None:
+        prompt = complete("hi", logprobs=logprobs, echo=echo, prompt_logprobs=prompt_logprobs)
+        return prompt.params.prompt_logprobs
 
     assert (scored(logprobs=3), scored(echo=True), scored(prompt_logprobs=0)) == (None, None, 0)
     assert (scored(echo=True, logprobs=3), scored(echo=True, logprobs=3, prompt_logprobs=5)) == (3, 5)
