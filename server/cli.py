@@ -12,6 +12,7 @@ from rich.console import Console
 
 from scheduler.errors import EngineError
 from scheduler.model.importing import ImportFailed, ImportOptions, import_model
+from server.bench.command import bench as bench_command
 from server.config import ConfigError, Effective, load
 from server.flags import FIELDS, GroupedCommand, meta, options
 from server.keys import NAME, add_key, key_line, new_key
@@ -138,4 +139,5 @@ def _told(run: Callable[[], int]) -> int:
         return 130
 
 
+main.add_command(bench_command)
 main.add_command(load_command)

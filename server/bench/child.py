@@ -1,0 +1,94 @@
+"""The inside of a contender's process: told by lines of JSON what to do.
+
+    in    a Setup                   out   a Ready, once the model is loaded
+    in    a Work, any number        out   a Run for each
+    in    the end                   the process ends, and what it started with it
+
+What libraries print goes to the standard error, so that the answers stay readable.
+"""
+
+import os
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import BinaryIO, Protocol, cast
+
+import msgspec
+
+from server.bench.work import Run, Work
+
+CONTENDERS = {
+    "paceline": "server.bench.contenders.http:HttpContender",
+    "engine": "server.bench.contenders.engine:EngineContender",
+    "og-threads": "server.bench.contenders.genai:ThreadsContender",
+    "og-batch": "server.bench.contenders.genai:BatchContender",
+    "openvino": "server.bench.contenders.openvino:OpenVinoContender",
+}
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Which contender, and its room.
+
+    Attributes:
+        kind: a key of CONTENDERS.
+        path: the packed folder, the genai folder or the GGUF file it runs.
+        threads: of its model run.
+        concurrency: requests at once at the most.
+        context: tokens of one request at the most, prompt and new ones.
+        step_rows: tokens of one of paceline's steps at the most.
+    """
+
+    kind: str
+    path: str
+    threads: int
+    concurrency: int
+    context: int
+    step_rows: int
+
+    @property
+    def folder(self) -> Path:
+        """The path, as one."""
+        return Path(self.path)
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The model is loaded; `pid` is the process that holds it."""
+
+    pid: int
+
+
+class Contender(Protocol):
+    """Whoever does the work."""
+
+    pid: int
+
+    def run(self, work: Work) -> Run:
+        """Do the work, and tell how it went."""
+
+    def close(self) -> None:
+        """Stop what was started."""
+
+
+def main() -> None:
+    """Serve one parent until its pipe closes."""
+    answers, lines = private_output(), sys.stdin.buffer
+    contender = open_contender(msgspec.json.decode(lines.readline(), type=Setup))
+    try:
+        answers.write(msgspec.json.encode(Ready(contender.pid)) + b"\n")
+        for line in lines:
+            run = contender.run(msgspec.json.decode(line, type=Work))
+            answers.write(msgspec.json.encode(run) + b"\n")
+    finally:
+        contender.close()
+
+
+def private_output() -> BinaryIO:
+    """The standard output for this process's answers alone; what else is printed goes to the standard error."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return cast("BinaryIO", answers)
+
+
+def open_contender(setup: Setup) -> Contender:
+    """Load the model; what the other contenders need is not imported, for memory's sake."""
+    return cast("Contender", resolve_name(CONTENDERS[setup.kind])(setup))
