@@ -23,17 +23,19 @@ from scheduler.model.session import PackedSession
 from scheduler.model.spec import ModelSpec
 from scheduler.worker import Worker
 from server.access import layers, warn_if_open
-from server.app import make_app
+from server.app import Layer, make_app
 from server.bridge import Bridge, Watcher
 from server.cards import ModelCard
 from server.config import Options
 from server.endpoints import Endpoints
+from server.feed import Feed
 from server.fields import refuse, warn
 from server.http import HttpServer
 from server.inflight import Inflight
 from server.journal import Journal, Recorded, log_request
 from server.keys import Keys
 from server.metrics import Metrics
+from server.pages import page_routes
 from server.progress import RichProgress
 from server.prompt import Prompter
 from server.service import Service
@@ -58,18 +60,31 @@ def serve(options: Options, console: Console) -> int:
     """
     keys = Keys.load(options.api_key, options.api_key_file)
     served = prepare(options, console)
-    journal = Journal([log_request])
-    bridge, service = compose(served, options, [journal])
+    journal, feed = Journal([log_request]), Feed(hello(served))
+    bridge, service = compose(served, options, [journal, feed])
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         bridge.start()
         yield
 
-    app = make_app(Endpoints(service), lifespan, [*layers(options, keys), lambda app: Recorded(app, journal)])
+    middleware: list[Layer] = [*layers(options, keys), lambda app: Recorded(app, journal)]
+    app = make_app(Endpoints(service), lifespan, middleware, page_routes(feed, bridge, page=options.page))
     server = HttpServer(app, options, bridge, lambda address: announce(options, served, address, console))
     warn_if_open(options, keys)
     return server.run()
+
+
+def hello(served: Served) -> dict[str, object]:
+    """What whoever watches the steps is told first."""
+    config = asdict(served.config)
+    return {
+        "version": version("paceline"),
+        "models": served.names,
+        **config,
+        "capacity": served.config.slots * served.config.context,
+        "bytes_per_token": served.spec.kv_bytes_per_token,
+    }
 
 
 def prepare(options: Options, console: Console) -> Served:
