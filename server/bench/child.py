@@ -2,12 +2,13 @@
 
     in    a Setup                   out   a Ready, once the model is loaded
     in    a Work, any number        out   a Run for each
-    in    the end                   the process ends, and what it started with it
+    in    the end, or SIGTERM       the process ends, and what it started with it
 
 What libraries print goes to the standard error, so that the answers stay readable.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 from pkgutil import resolve_name
@@ -71,6 +72,7 @@ class Contender(Protocol):
 
 def main() -> None:
     """Serve one parent until its pipe closes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of `finally`: nothing started is left behind
     answers, lines = private_output(), sys.stdin.buffer
     contender = open_contender(msgspec.json.decode(lines.readline(), type=Setup))
     try:

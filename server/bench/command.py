@@ -49,6 +49,9 @@ def bench(**given: Any) -> None:  # noqa: ANN401 - click's
     except (BenchError, ConfigError, EngineError, ImportFailed) as error:
         told.print(f"[bold red]paceline:[/bold red] {error}", highlight=False, soft_wrap=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        told.print("interrupted")
+        sys.exit(130)
 
 
 def parsed(given: dict[str, Any]) -> BenchOptions:

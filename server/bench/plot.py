@@ -23,7 +23,7 @@ PANELS: tuple[tuple[str, Callable[[Figures], float | None]], ...] = (
     ("decode step, ms (median)", lambda f: None if f.step is None else f.step * 1e3),
     ("peak resident memory, MB", lambda f: f.rss / 1e6),
 )
-WIDTH, HEIGHT, MARGIN, TOP = 300, 190, 46, 92
+WIDTH, HEIGHT, MARGIN, TOP, GAP = 300, 190, 46, 108, 70
 STYLE = "font-family: system-ui, sans-serif; font-size: 11px; fill: #334155"
 
 Points = list[tuple[int, float]]
@@ -53,7 +53,7 @@ def svg(report: Report) -> str:
     """The picture: two columns of panels below a title and a legend."""
     names = list(dict.fromkeys(cell.contender for cell in report.cells))
     rows = -(-len(PANELS) // 2)
-    width, height = 2 * (WIDTH + 2 * MARGIN), TOP + rows * (HEIGHT + 2 * MARGIN)
+    width, height = 2 * (WIDTH + 2 * MARGIN), TOP + rows * (HEIGHT + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" style="{STYLE}">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
@@ -62,7 +62,7 @@ def svg(report: Report) -> str:
     ]
     for number, (title, figure) in enumerate(PANELS):
         left = MARGIN + number % 2 * (WIDTH + 2 * MARGIN)
-        top = TOP + number // 2 * (HEIGHT + 2 * MARGIN)
+        top = TOP + number // 2 * (HEIGHT + GAP)
         parts += _panel(title, {name: _points(report, name, figure) for name in names}, left, top)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -91,7 +91,7 @@ def _head(report: Report) -> Iterator[str]:
 
 def _legend(names: Iterable[str], rows: int) -> Iterator[str]:
     """In the place that an odd number of panels leaves empty."""
-    left, top = 2 * MARGIN + WIDTH + MARGIN, TOP + (rows - 1) * (HEIGHT + 2 * MARGIN) + 30
+    left, top = 2 * MARGIN + WIDTH + MARGIN, TOP + (rows - 1) * (HEIGHT + GAP) + 30
     for number, name in enumerate(names):
         y = top + 24 * number
         yield f'<line x1="{left}" x2="{left + 26}" y1="{y}" y2="{y}" stroke="{COLOURS[name]}" stroke-width="2.5"/>'
@@ -114,6 +114,8 @@ def _panel(title: str, lines: dict[str, Points], left: float, top: float) -> Ite
         yield f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{line * step:g}</text>'
     for count in counts:
         yield f'<text x="{panel.x(count):.1f}" y="{top + HEIGHT + 16}" text-anchor="middle">{count}</text>'
+    right, below = left + WIDTH, top + HEIGHT + 31
+    yield f'<text x="{right}" y="{below}" text-anchor="end" fill="#64748b">requests at once</text>'
     for name, points in reversed(lines.items()):
         yield from _line(panel, COLOURS[name], points)
 

@@ -1,5 +1,7 @@
 """A contender's process, seen from outside: started, given work, watched, ended. Knows no contender by name."""
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,12 +46,16 @@ class Process:
     ) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        if error is None:
+            self._process.stdin.close()
+        else:
+            self._process.terminate()
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it started
             self._process.wait()
+        self._process.stdin.close()
         self._process.stdout.close()
         self._errors.close()
 
