@@ -114,7 +114,8 @@ def test_counters_and_histograms_agree_with_what_the_client_saw(live: Live) -> N
 def test_who_leaves_and_who_is_turned_away_is_counted_as_such(live: Live) -> None:
     endless = {**BODY, "max_tokens": 1900, "stream": True, "n": 32}  # as many as there is room for
     with httpx.Client(timeout=60) as client, client.stream("POST", live.url + "/v1/completions", json=endless) as reply:
-        next(reply.iter_lines())
+        lines = reply.iter_lines()  # kept, for its end would close the reply
+        next(lines)
         refused = client.post(live.url + "/v1/completions", json=BODY)
     live.settled()
     assert refused.status_code == 429
