@@ -34,6 +34,7 @@ class LimitedProtocol(HttpToolsProtocol):
     limits: ClassVar[Limits]
     _head = 0  # bytes of the head so far
     _in_head = True
+    _completed = False  # whether a message was, with the latest data
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, or only apologise on it."""
@@ -44,8 +45,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; refuse a head that grows without an end."""
+        self._completed = False
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
+        if self._in_head and not self._completed and not self.transport.is_closing():
             self._head += len(data)
             if self._head > self.limits.head:
                 self._refuse(HeadTooLarge(self.limits.head))
@@ -74,6 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """The next head may begin."""
         super().on_message_complete()
         self._head, self._in_head = 0, True
+        self._completed = True  # these data were, but for their end, a body
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser could not read, or what `_count` stopped it at."""

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ class Live:
         )
         self.log: list[str] = []
         self.url = self._address()
+        self._reader = threading.Thread(target=self._read_on, daemon=True)  # a full pipe would stop the server
+        self._reader.start()
 
     def _address(self) -> str:
         assert self.process.stderr is not None
@@ -31,6 +34,10 @@ class Live:
             if found := ADDRESS.search(line):
                 return found[1]
         raise AssertionError(f"the server did not come up:\n{''.join(self.log)}")
+
+    def _read_on(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(self.process.stderr)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """GET a path."""
@@ -55,8 +62,9 @@ class Live:
         """Send signals and wait for the end: exit status and the log."""
         for number in signals:
             self.process.send_signal(number)
-        _, rest = self.process.communicate(timeout=60)
-        return self.process.returncode, "".join(self.log) + rest
+        self.process.wait(timeout=60)
+        self._reader.join()
+        return self.process.returncode, "".join(self.log)
 
 
 def metric(text: str, name: str) -> float:
