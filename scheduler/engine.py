@@ -5,34 +5,16 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from scheduler.batch import Batch, pack
+from scheduler.batch import pack
 from scheduler.config import EngineConfig
 from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
+from scheduler.model.protocol import Model
 from scheduler.outcome import Outcome, outcomes
-from scheduler.plan import Pending, Slice, StepPlan, plan
+from scheduler.plan import Slice, StepPlan, plan
 from scheduler.request import Event, Finish, Phase, Request
-from scheduler.siblings import shared, unheld
+from scheduler.siblings import heir_of, pending, shareable, shared, unheld
 from scheduler.slots import SlotPool
-
-
-class Model(Protocol):
-    """What the engine asks of a model; `scheduler.model.session.PackedSession` is the real one."""
-
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [R, vocabulary] of the batch's logit rows; raises StepFailed."""
-
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        """Give the target slot, which holds nothing, the first `tokens` tokens of the source slot."""
-
-    def release(self, slot: int) -> None:
-        """Forget the slot's tokens."""
-
-    def close(self) -> None:
-        """Give everything back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +137,8 @@ class PackedEngine:
     def _plan(self) -> StepPlan:
         running = self._running()
         waiting = (r for r in self._requests.values() if r.phase is Phase.WAITING)
-        pending = (_pending(r, shared(r, running)) for r in unheld(waiting, running))
-        return plan([_pending(r) for r in running], pending, self._slots.free(), self._config.step_rows)
+        admissible = (pending(r, shared(r, running)) for r in unheld(waiting, running))
+        return plan([pending(r) for r in running], admissible, self._slots.free(), self._config.step_rows)
 
     def _running(self) -> list[Request]:
         return [r for r in self._requests.values() if r.phase is Phase.RUNNING]
@@ -166,18 +148,17 @@ class PackedEngine:
         for s in step_plan.slices:
             if s.id in admitted:
                 request = self._requests[s.id]
-                self._slots.take(s.slot, s.id)
-                self._share(request, s.slot, running)
-                request.move(Phase.RUNNING)
-                request.slot, request.started = s.slot, perf_counter()
+                self._start(request, s.slot, shared(request, running))
 
-    def _share(self, request: Request, slot: int, running: Sequence[Request]) -> None:
-        """Copy what a sibling has computed of the prompt; the plan has counted on it."""
-        if (found := shared(request, running)) is not None:
-            source, tokens = found
-            assert source.slot is not None
-            self._model.copy(source.slot, slot, tokens)
+    def _start(self, request: Request, slot: int, given: tuple[Request, int] | None) -> None:
+        """Give a waiting request its slot, and what a sibling has computed of its prompt: the plan counts on it."""
+        self._slots.take(slot, request.id)
+        if given is not None:
+            source, tokens = given
+            self._model.copy(slot if source.slot is None else source.slot, slot, tokens)
             request.computed = tokens
+        request.move(Phase.RUNNING)
+        request.slot, request.started = slot, perf_counter()
 
     def _compute(self, step_plan: StepPlan) -> None:
         batch = pack(step_plan, lambda id_: self._requests[id_].tokens)
@@ -213,10 +194,17 @@ class PackedEngine:
     ) -> None:
         del self._requests[request.id]
         if request.slot is not None:
-            self._slots.give_back(request.slot, request.id)
-            self._model.release(request.slot)
-            request.slot = None
+            self._vacate(request, request.slot, None if error else heir_of(request, self._requests.values()))
         self._events.append(request.end(finish, error, tokens, logprobs))
+
+    def _vacate(self, request: Request, slot: int, heir: Request | None) -> None:
+        """Take the slot back, or hand it on where the prompt in it would have to be computed again."""
+        self._slots.give_back(slot, request.id)
+        request.slot = None
+        if heir is None:
+            self._model.release(slot)
+        else:
+            self._start(heir, slot, (request, shareable(heir)))
 
     def _take_events(self) -> tuple[Event, ...]:
         events = tuple(self._events)
@@ -236,11 +224,3 @@ class PackedEngine:
             failure=failure,
             slices=step_plan.slices,
         )
-
-
-def _pending(r: Request, given: tuple[Request, int] | None = None) -> Pending:
-    """The request as planning sees it; `given` is what it will have of a sibling's."""
-    computed = given[1] if given else r.computed
-    prompt_rows = max(len(r.prompt) - computed, 0)
-    replay_rows = len(r.tokens) - computed - prompt_rows
-    return Pending(r.id, r.slot, computed, prompt_rows, replay_rows, r.unscored, r.params.max_tokens > 0)

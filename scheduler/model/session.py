@@ -61,7 +61,9 @@ class PackedSession:
         return logits[:rows]
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Give the target slot the first `tokens` tokens of the source slot."""
+        """Give the target slot the first `tokens` tokens of the source slot; what lies behind them is overwritten."""
+        if source == target:
+            return
         for buffer in self._cache.values():
             buffer.array[target, :, :tokens] = buffer.array[source, :, :tokens]
 

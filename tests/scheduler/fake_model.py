@@ -50,9 +50,9 @@ class FakeModel:
         return logits
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        assert self.slots[target] == [], f"slot {target} is not free"
+        assert source == target or self.slots[target] == [], f"slot {target} is not free"
         assert 0 < tokens <= len(self.slots[source]), f"slot {source} holds no {tokens} tokens"
-        self.slots[target] += self.slots[source][:tokens]
+        self.slots[target][:] = self.slots[source][:tokens]
         self.copied.append((source, target, tokens))
 
     def release(self, slot: int) -> None:

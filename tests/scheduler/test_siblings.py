@@ -62,6 +62,23 @@ def test_the_prompt_of_siblings_is_computed_once() -> None:
     assert [tokens for _, _, tokens in model.copied] == [48] * 3
 
 
+@pytest.mark.parametrize(("slots", "count"), [(1, 5), (2, 1), (4, 1)])
+def test_the_prompt_is_computed_once_however_few_slots_and_tokens_there_are(slots: int, count: int) -> None:
+    packed, model = engine(slots, step_rows=64)
+    for request in [*siblings("a", list(range(50)), count, 6), *siblings("b", [1, 2], count, 1)]:
+        packed.add(request)
+    rows = 0
+    ledger = Ledger()
+    while not packed.idle:
+        report = packed.step()
+        rows += report.prefill_rows
+        ledger.read(report)
+        packed.check()
+    assert rows == 50 + 5 * 2 + 2
+    assert all(ledger.tokens[f"a-{i}"] == solo(list(range(50)), count) for i in range(6))
+    assert all(slot == [] for slot in model.slots)
+
+
 def test_who_waits_for_a_sibling_holds_up_nobody_else() -> None:
     packed, _ = engine(slots=4, step_rows=16)
     for request in [*siblings("a", list(range(50)), 9, 2), *siblings("b", [1, 2], 9, 1)]:

@@ -1,0 +1,27 @@
+"""What the engine asks of a model. Knows nothing of requests and plans."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.batch import Batch
+
+
+class Model(Protocol):
+    """A model with its KV slots; `scheduler.model.session.PackedSession` is the real one."""
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits [R, vocabulary] of the batch's logit rows; raises StepFailed."""
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Give the target slot the first `tokens` tokens of the source slot.
+
+        The target holds nothing, or is the source itself, which then keeps these and forgets the rest.
+        """
+
+    def release(self, slot: int) -> None:
+        """Forget the slot's tokens."""
+
+    def close(self) -> None:
+        """Give everything back."""
