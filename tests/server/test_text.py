@@ -1,3 +1,4 @@
+import codecs
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -196,3 +197,20 @@ def test_a_stop_string_of_a_hundred_thousand_characters_costs_only_what_was_matc
     stream = TextStream(vocabulary(b"aaaa", b"c"), StopRule(strings=(long,) * 16))
     assert stream.push([0] * 100).text == ""
     assert stream.push([1]).text == "a" * 400 + "c"
+
+
+@given(case=cases(), least=st.integers(0, 22), data=st.data())
+def test_stop_strings_are_looked_for_behind_the_tokens_that_are_wanted_first(
+    case: tuple[list[bytes], list[int], list[str]], least: int, data: st.DataObject
+) -> None:
+    pieces, tokens, stops = case
+    rule = StopRule(strings=tuple(stops), min_tokens=least)
+    got = deltas(TextStream(vocabulary(*pieces), rule), data.draw(cuts(tokens)))
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    before = "".join(decoder.decode(pieces[token]) for token in tokens[:least])
+    after = "".join(decoder.decode(pieces[token]) for token in tokens[least:])
+    rest = decoder.decode(b"", final=True)
+    end = naive_end(after + rest, stops) if len(tokens) > least else None
+    expected = after + rest if end is None else end[0]
+    assert "".join(delta.text for delta in got) == before + expected
+    assert got[-1].stop == (None if end is None else end[1])
