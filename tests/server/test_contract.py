@@ -70,7 +70,7 @@ def merged(before: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[st
     return {key: before[key] + new[key] if isinstance(new[key], list) else new[key] for key in new}
 
 
-SAMPLED = {"temperature": 1.2, "seed": 5}
+SAMPLED: dict[str, object] = {"temperature": 1.2, "seed": 5}
 OPTIONS: list[dict[str, object]] = [
     {},
     SAMPLED,
