@@ -64,6 +64,9 @@ def measure_shape(name: str, options: BenchOptions, flags: Mapping[str, object],
     spec = ModelSpec.from_folder(shape_folder(name, cache_folder(serving), RichProgress(consoles.told)))
     setup = _setup(spec, options, serving)
     report = _run(spec.name, [Entrant(setup)], options, list(range(1, SHAPES[name].vocab)), consoles.told)
+    for cell in report.cells:
+        if cell.median.step is None:
+            consoles.told.print(f"{cell.concurrency} requests never decoded in one step: give more --new-tokens")
     further = min(FURTHER_TOKENS, spec.context - SLACK)
     consoles.told.print(f"memory of further requests of {further} tokens ...")
     room = msgspec.structs.replace(setup, kind="memory", concurrency=4, context=further + SLACK)
