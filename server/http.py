@@ -17,6 +17,10 @@ from server.protocol import Limits, limited
 
 LOGGER = logging.getLogger("paceline.server")
 
+KEEP_ALIVE = 75
+"""Seconds that an idle connection stays: longer than clients and proxies keep theirs (httpx, and so the openai SDK, 5;
+nginx and load balancers up to 60), or a request meets a connection that is just being closed."""
+
 
 class HttpServer(uvicorn.Server):
     """Serves an app until a signal has drained it, or its model could not be loaded.
@@ -107,6 +111,7 @@ def _config(app: ASGIApp, options: Options) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=5,
         proxy_headers=bool(options.trusted_proxies),
         forwarded_allow_ips=options.trusted_proxies,
