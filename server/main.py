@@ -1,5 +1,6 @@
 """The composition root: options -> model folder -> worker -> bridge -> app -> uvicorn. The only file that knows all."""
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.panel import Panel
@@ -26,7 +28,7 @@ from server.access import layers, warn_if_open
 from server.app import Layer, make_app
 from server.bridge import Bridge, Watcher
 from server.cards import ModelCard
-from server.config import Options
+from server.config import ConfigError, Options
 from server.endpoints import Endpoints
 from server.feed import Feed
 from server.fields import refuse, warn
@@ -40,6 +42,9 @@ from server.progress import RichProgress
 from server.prompt import Prompter
 from server.service import Service
 from server.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from server.tracing import Tracing
 
 LOGGER = logging.getLogger("paceline.server")
 
@@ -60,19 +65,33 @@ def serve(options: Options, console: Console) -> int:
     """
     keys = Keys.load(options.api_key, options.api_key_file)
     served = prepare(options, console)
-    journal, feed = Journal([log_request]), Feed(hello(served))
+    traces = traced(options, served)
+    journal, feed = Journal([log_request, *traces]), Feed(hello(served))
     bridge, service = compose(served, options, [journal, feed])
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         bridge.start()
         yield
+        for tracing in traces:
+            await asyncio.to_thread(tracing.close)
 
     middleware: list[Layer] = [*layers(options, keys), lambda app: Recorded(app, journal)]
     app = make_app(Endpoints(service), lifespan, middleware, page_routes(feed, bridge, page=options.page))
     server = HttpServer(app, options, bridge, lambda address: announce(options, served, address, console))
     warn_if_open(options, keys)
     return server.run()
+
+
+def traced(options: Options, served: Served) -> "list[Tracing]":
+    """Who makes traces, if anyone is to; raises ConfigError where the extra is not installed."""
+    if not options.otlp_endpoint:
+        return []
+    try:
+        from server.tracing import Tracing  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ConfigError("otlp_endpoint wants an extra: pip install 'paceline[otel]'") from error
+    return [Tracing(options.otlp_endpoint, served.names[0], version("paceline"))]
 
 
 def hello(served: Served) -> dict[str, object]:
