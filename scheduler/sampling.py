@@ -12,7 +12,7 @@ from scheduler.adjust import History, Logits, adjusted, untouched
 from scheduler.params import SamplingParams
 
 CANDIDATES = 256
-"""How many of the likeliest tokens are sorted first; only a flat distribution needs more for its top_p."""
+"""How many of the likeliest tokens are sorted first; only a flat distribution needs more for its top_p, by eights."""
 
 
 def sample(
@@ -61,8 +61,8 @@ def _likeliest(row: Logits, weights: NDArray[np.float64], p: SamplingParams) -> 
     # top_p is of the distribution that the others left
     mass = weights[ids].sum() if limit <= CANDIDATES else _mass(row, weights, limit)
     cumulative = np.cumsum(weights[ids])
-    if cumulative[-1] < p.top_p * mass and len(ids) < limit:
-        ids = top(row, limit)
+    while cumulative[-1] < p.top_p * mass and len(ids) < limit:
+        ids = top(row, min(limit, 8 * len(ids)))
         cumulative = np.cumsum(weights[ids])
     keep = int(np.searchsorted(cumulative, p.top_p * mass)) + 1
     return ids[:keep]
