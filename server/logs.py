@@ -1,7 +1,7 @@
 """One form for every log line, whoever writes it: text for people, JSON for machines. Knows no request.
 
 Parts have levels of their own: `requests`, `server`, `model` are this server's, `uvicorn` the HTTP server's;
-every other library is heard from `warning` on.
+every other library is heard from `warning` on. A traceback shows no variables: they may hold somebody's text.
 """
 
 import logging
@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from server.record import CURRENT
@@ -47,6 +48,7 @@ def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO =
         )
     )
     logging.basicConfig(handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
     levels = {"requests": level, "server": level, "model": level, "uvicorn": "warning", "libraries": "warning"}
     levels |= dict(part.split("=", 1) for part in parts)
     for part, value in levels.items():
@@ -57,9 +59,12 @@ def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO =
 def _processors(form: str, stream: TextIO) -> list[Processor]:
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if form == "json":
-        trace = structlog.processors.dict_tracebacks
+        trace = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
         return [_part, drop, trace, structlog.processors.JSONRenderer(serializer=_json)]
-    return [_part, drop, structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, sort_keys=False)]
+    console = structlog.dev.ConsoleRenderer(
+        colors=stream.isatty(), pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    return [_part, drop, console]
 
 
 def _json(facts: EventDict, **_: object) -> str:

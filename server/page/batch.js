@@ -1,5 +1,7 @@
 // The picture of the batch: a lane for each slot, a tick for each step, and below them the step's time and rows.
 
+import { nice, told } from "/page/words.js";
+
 const KEEP = 4000;          // steps that are remembered
 const LABELS = [96, 118];   // pixels for the lanes' labels, on narrow and wide screens
 const LANE = 22;            // pixels of a lane where there is room
@@ -231,22 +233,4 @@ export class Batch {
     g.fillRect(this.plot - (shown.length - i) * this.tick, 0, this.tick, height);
     g.globalAlpha = 1;
   }
-}
-
-function nice(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  const step = [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((m) => m * power >= value * 0.9999);
-  return Number((step * power).toPrecision(3));
-}
-
-function told(step) {
-  const ms = (seconds) => `${(seconds * 1e3).toFixed(1)} ms`;
-  const parts = [`step ${step.n + 1}`, `${ms(step.seconds)}, the model ${ms(step.model)}`];
-  parts.push(`${step.decode} rows of decode, ${step.prefill} of prefill`);
-  if (step.waiting) parts.push(`${step.waiting} waiting`);
-  for (const [slot, cell] of step.lanes) {
-    if (cell.joins) parts.push(`${cell.id.slice(-4)} joins in slot ${slot}`);
-    if (cell.finish) parts.push(`${cell.id.slice(-4)} leaves: ${cell.finish}`);
-  }
-  return parts.join("  ·  ");
 }
