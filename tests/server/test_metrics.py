@@ -79,7 +79,7 @@ def test_counters_and_histograms_agree_with_what_the_client_saw(live: Live) -> N
     whole = live.post("/v1/completions", {**BODY, "max_tokens": 30}).json()
     usages.append(whole["usage"])
     text = whole["choices"][0]["text"]
-    complete(live, max_tokens=30, stop=text[8:11])
+    complete(live, max_tokens=1500, stop=text[8:11])  # so many that it is stopped before it has them
     several = live.post("/v1/completions", {**BODY, "max_tokens": 5, "n": 3}).json()["usage"]
     assert live.post("/v1/completions", {**BODY, "max_tokens": -1}).status_code == 400
     live.settled()
@@ -94,7 +94,7 @@ def test_counters_and_histograms_agree_with_what_the_client_saw(live: Live) -> N
     assert live.metric("vllm:prefix_cache_queries_total") == 8 * prompt
     generated = sum(usage["completion_tokens"] for usage in usages) + several["completion_tokens"]
     assert live.metric("vllm:generation_tokens_total") > generated  # and what came before the stop string was seen
-    assert live.metric("vllm:generation_tokens_total") <= generated + 30
+    assert live.metric("vllm:generation_tokens_total") <= generated + 1500
     for name in ("e2e_request_latency", "request_queue_time", "time_to_first_token", "request_inference_time"):
         assert live.metric(f"vllm:{name}_seconds_count") == 8
     assert live.metric("vllm:request_time_per_output_token_seconds_count") == 7  # one has a single token
@@ -102,7 +102,7 @@ def test_counters_and_histograms_agree_with_what_the_client_saw(live: Live) -> N
     assert live.metric("vllm:request_prompt_tokens_sum") == 8 * prompt
     assert live.metric("vllm:request_generation_tokens_sum") == live.metric("vllm:generation_tokens_total")
     assert (live.metric("vllm:request_params_n_count"), live.metric("vllm:request_params_n_sum")) == (6, 8)
-    assert live.metric("vllm:request_params_max_tokens_sum") == 1 + 7 + 20 + 30 + 30 + 3 * 5
+    assert live.metric("vllm:request_params_max_tokens_sum") == 1 + 7 + 20 + 30 + 1500 + 3 * 5
     steps = live.metric("paceline_step_seconds_count")
     assert live.metric("vllm:iteration_tokens_total_count") == steps
     kinds = [live.metric(f'paceline_model_seconds_count{{kind="{kind}"') for kind in ("prefill", "decode", "mixed")]
