@@ -15,6 +15,9 @@ from scheduler.request import Request
 from server.record import CURRENT, Record, totals
 
 REQUESTS = logging.getLogger("paceline.requests")
+GONE = 499
+"""What nginx, too, calls the status of a request whose client left before there was one."""
+
 Listener = Callable[[Record], None]
 
 
@@ -94,7 +97,7 @@ class Recorded:
 
 def log_request(record: Record) -> None:
     """One line for a finished request: never its text. What generated nothing is of interest where it failed."""
-    facts: dict[str, object] = {"request_id": record.id, "path": record.path, "status": record.status}
+    facts: dict[str, object] = {"request_id": record.id, "path": record.path, "status": record.status or GONE}
     facts |= {name: value for name in ("key", "client", "error") if (value := getattr(record, name))}
     if record.done:
         t = totals([summary for _, summary in record.done])

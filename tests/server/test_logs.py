@@ -75,8 +75,14 @@ def test_what_succeeds_without_generating_is_for_debugging_and_faults_of_ours_ar
     log_request(Record("a", "GET", "/health", status=200, ended=1e9))
     log_request(Record("b", "GET", "/v1/nothing", status=404, ended=1e9))
     log_request(Record("c", "POST", "/v1/completions", status=503, ended=1e9))
+    log_request(gone := finished(status=0))
+    assert json.loads(stream.getvalue().splitlines()[-1])["status"] == 499, gone
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["request_id"], line["level"]) for line in lines] == [("b", "info"), ("c", "warning")]
+    assert [(line["request_id"], line["level"]) for line in lines] == [
+        ("b", "info"),
+        ("c", "warning"),
+        ("mine", "info"),
+    ]
 
 
 @pytest.mark.usefixtures("restored")
