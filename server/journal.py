@@ -77,8 +77,8 @@ class Recorded:
         record = Record(
             id=scope["state"]["request_id"],
             method=scope["method"],
-            path=scope["path"],
-            client=(scope.get("client") or ("",))[0],
+            path=_in_a_line(scope["path"]),
+            client=_in_a_line((scope.get("client") or ("",))[0]),
             traceparent=Headers(scope=scope).get("traceparent", ""),
         )
 
@@ -93,6 +93,11 @@ class Recorded:
         finally:
             CURRENT.reset(token)
             self._journal.replied(record)
+
+
+def _in_a_line(text: str) -> str:
+    """What a client sent, as it can be logged: neither a line's end nor a terminal's commands are left in it."""
+    return text.encode("unicode_escape").decode()
 
 
 def log_request(record: Record) -> None:

@@ -127,10 +127,16 @@ def test_a_finished_request_is_one_line_with_its_figures_and_never_its_text(cach
         answer = server.post("/v1/completions", BODY, **headers)
         server.post("/v1/completions", {**BODY, "nonsense": 1}, **ANNA)
         server.get("/v1/models", **ANNA)
+        assert server.get("/%0A%1B[31m{}", **ANNA).status_code == 404
         _, log = server.end(signal.SIGTERM)
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     requests = [line for line in lines if line["event"] == "request"]
-    assert [(line["request_id"] == "mine", line["status"]) for line in requests] == [(True, 200), (False, 400)]
+    assert [(line["request_id"] == "mine", line["status"]) for line in requests] == [
+        (True, 200),
+        (False, 400),
+        (False, 404),
+    ]
+    assert requests[2]["path"] == "/\\n\\x1b[31m{}"
     line = requests[0]
     usage = answer.json()["usage"]
     assert (line["prompt_tokens"], line["new_tokens"]) == (usage["prompt_tokens"], 5)
