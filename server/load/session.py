@@ -1,6 +1,7 @@
 """One load test from the first question to the report."""
 
 import asyncio
+import signal
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ def measure(settings: Settings, progress: Console, results: Console) -> int:
     Raises ConnectionError where the server does not say what it serves.
     """
     session = _Session(settings, progress)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # likewise ends it with what there is
     try:
         uvloop.run(session.run())
     except KeyboardInterrupt:
