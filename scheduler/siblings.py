@@ -36,11 +36,11 @@ def unheld(waiting: Iterable[Request], running: Iterable[Request]) -> Iterator[R
     running = list(running)
     computing = {r.siblings for r in running if r.computed < shareable(r)}
     for request in waiting:
-        if request.siblings in computing and not request.unscored and shared(request, running) is None:
+        waits = request.siblings in computing and not request.unscored and shared(request, running) is None
+        if request.siblings and waits:
             continue
         yield request
-        if request.siblings and shared(request, running) is None:
-            computing.add(request.siblings)
+        computing.add(request.siblings)
 
 
 def heir_of(ended: Request, others: Iterable[Request]) -> Request | None:

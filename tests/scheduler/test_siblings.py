@@ -90,6 +90,13 @@ def test_who_waits_for_a_sibling_holds_up_nobody_else() -> None:
     run_dry(packed, ledger)
 
 
+def test_requests_without_siblings_wait_for_nobody_s_prompt() -> None:
+    packed, _ = engine(slots=4, step_rows=32)
+    for name in ("a", "b"):
+        packed.add(Request(name, tuple(range(20)), SamplingParams(max_tokens=2, temperature=0.0)))
+    assert packed.step().prefill_rows == 32
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 90])
 def test_siblings_are_bit_for_bit_separate_requests_on_a_real_model(packed: Packed, length: int) -> None:
     spec = ModelSpec.from_folder(packed("llama-int4"))
