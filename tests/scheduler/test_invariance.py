@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine
 from scheduler.model.session import PackedSession
 from scheduler.model.spec import ModelSpec
 from scheduler.params import SamplingParams
 from scheduler.request import Request
+from tests.scheduler.recorder import Recorder
 
 SCHEDULES = int(os.environ.get("PACELINE_SCHEDULES", "200"))
 CONFIG = EngineConfig(slots=8, context=2048, step_rows=512, threads=2)
@@ -36,29 +36,6 @@ class Job:
 
     def request(self) -> Request:
         return Request(self.id, self.prompt, self.params)
-
-
-class Recorder:
-    """The real session; keeps the logits that each request's tokens were drawn from."""
-
-    def __init__(self, session: PackedSession) -> None:
-        self.session = session
-        self.seen: dict[str, list[NDArray[np.float32]]] = {}
-
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        logits = self.session.run(batch)
-        for id_, row in zip(batch.sampled, logits, strict=True):
-            self.seen.setdefault(id_, []).append(row.copy())
-        return logits
-
-    def release(self, slot: int) -> None:
-        self.session.release(slot)
-
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        self.session.copy(source, target, tokens)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,30 @@
+"""A model that keeps what its requests' tokens were drawn from."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.batch import Batch
+from scheduler.model.session import PackedSession
+
+
+class Recorder:
+    """The real session; keeps the logits that each request's tokens were drawn from."""
+
+    def __init__(self, session: PackedSession) -> None:
+        self.session = session
+        self.seen: dict[str, list[NDArray[np.float32]]] = {}
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        logits = self.session.run(batch)
+        for id_, row in zip(batch.sampled, logits, strict=True):
+            self.seen.setdefault(id_, []).append(row.copy())
+        return logits
+
+    def release(self, slot: int) -> None:
+        self.session.release(slot)
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        self.session.copy(source, target, tokens)
+
+    def close(self) -> None:
+        pass
