@@ -21,6 +21,14 @@ def available_memory(root: Path = CGROUP, meminfo: Path = Path("/proc/meminfo"))
     return available if limit is None else min(available, limit)
 
 
+def integer_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """What the processor has for int8 products: AMX, VNNI, both or nothing."""
+    text = _read(cpuinfo) or ""
+    flags = {flag for line in text.splitlines() if line.startswith("flags") for flag in line.split(":", 1)[1].split()}
+    amx = ("AMX",) if "amx_int8" in flags else ()
+    return amx + (("VNNI",) if flags & {"avx512_vnni", "avx_vnni"} else ())
+
+
 def _cpu_quota(root: Path) -> float | None:
     """Cores by the quota of cgroup v2 or v1; None without one."""
     v2 = _read(_own(root) / "cpu.max") or _read(root / "cpu.max")

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from scheduler.errors import EngineError
 from scheduler.model.importing import ImportFailed, ImportOptions, import_model
+from scheduler.model.importing.choices import report_choices
+from scheduler.model.importing.quality_report import render
 from server.bench.command import bench as bench_command
 from server.config import ConfigError, Effective, load
 from server.flags import FIELDS, GroupedCommand, meta, options
@@ -53,14 +55,23 @@ def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--context", type=click.IntRange(min=1), help="Tokens of a request at the most.")
 @click.option("--name", help="What the model is called.")
-def import_(source: Path, target: Path, context: int | None, name: str | None) -> None:
+@click.option("--weights", type=click.Choice(["auto", "keep", "int8"]), default="auto", help="Of the linear layers.")
+@click.option("--activations", type=click.Choice(["auto", "8", "16"]), default="auto", help="Bits, for int8 weights.")
+@click.option("--kv-cache", type=click.Choice(["auto", "float32", "int8"]), default="auto", help="Keys and values.")
+@click.option("--report", is_flag=True, help="Measure what each choice of precision loses and costs.")
+def import_(source: Path, target: Path, report: bool, **chosen: Any) -> None:  # noqa: ANN401 - click's
     """Make the packed folder TARGET of SOURCE, a folder of onnxruntime-genai or a GGUF file."""
 
     def run() -> int:
-        manifest = import_model(source, target, ImportOptions(context=context, name=name), RichProgress(CONSOLE))
+        options, progress = ImportOptions(**chosen), RichProgress(CONSOLE)
+        manifest = import_model(source, target, options, progress)
         CONSOLE.print(f"[bold]{manifest.name}[/bold] is in {target}:")
         for line in manifest.done:
             CONSOLE.print(f"  - {line}", highlight=False)
+        if report:
+            measured = report_choices(source, target.resolve().parent, options, progress)
+            (target / "quality.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2))
+            CONSOLE.print(render(measured))
         CONSOLE.print(f"Serve it with: paceline serve {target}")
         return 0
 

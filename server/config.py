@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from scheduler.model.importing.manifest import Activations, KvCache
 from server.logs import PARTS
 
 PREFIX = "PACELINE_"
@@ -49,6 +50,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Annotated[int, Meta(ge=16)] | None,
         _meta("Model", "Tokens of a request at the most, prompt and answer; unset is the model's own."),
     ] = None
+
+    weights: Annotated[
+        Literal["auto", "keep", "int8"],
+        _meta("Import", "Linear layers: int8, or kept as they are; auto picks by processor and memory."),
+    ] = "auto"
+    activations: Annotated[
+        Activations, _meta("Import", "Bits of what int8 layers multiply; auto is 8, and 16 where that buys most.")
+    ] = "auto"
+    kv_cache: Annotated[
+        KvCache, _meta("Import", "What keys and values are kept as; auto is float32 where that fits the memory.")
+    ] = "auto"
 
     slots: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -109,7 +109,12 @@ def hello(served: Served) -> dict[str, object]:
 def prepare(options: Options, console: Console) -> Served:
     """The packed folder, imported where it must be, and the room it gets."""
     source = Path(options.model).expanduser() if options.model else None
-    import_options = ImportOptions(context=options.context)
+    import_options = ImportOptions(
+        context=options.context,
+        weights=options.weights,
+        activations=options.activations,
+        kv_cache=options.kv_cache,
+    )
     folder = cached_import(source, cache_folder(options), import_options, RichProgress(console))
     spec = ModelSpec.from_folder(folder)
     config = fit(

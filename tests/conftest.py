@@ -26,6 +26,8 @@ def model_folder(name: str) -> Path:
 
 
 Packed = Callable[[str], Path]
+AS_IT_IS = ImportOptions(context=256, weights="keep", kv_cache="float32")
+"""A folder's own weights, and the rotary tables for short contexts: what the oracles were made with."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     def import_once(name: str) -> Path:
         if name not in done:
             target = tmp_path_factory.mktemp("packed") / name
-            import_model(model_folder(name), target, ImportOptions(context=256), Silent())
+            import_model(model_folder(name), target, AS_IT_IS, Silent())
             done[name] = target
         return done[name]
 

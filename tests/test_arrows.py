@@ -24,7 +24,7 @@ FORBIDDEN = {
     "scheduler.config": ("os",),
     "scheduler.model": ("scheduler.request", "scheduler.engine", "scheduler.worker"),
     "scheduler.model.session": ("scheduler.plan", "scheduler.model.importing"),
-    "scheduler.model.importing": ("scheduler.batch", "scheduler.plan"),
+    "scheduler.model.importing": ("scheduler.plan",),
     "server.app": ("scheduler",),
     "server.endpoints": ("onnxruntime", "threading"),
     "server.bodies": ("starlette", "scheduler"),

@@ -21,7 +21,7 @@ class ModelSpec:
         context: tokens that it was made for.
         vocab_size: width of the logits.
         end_tokens: ids that end a text.
-        kv_bytes_per_token: KV cache bytes of one token over all layers, keys and values.
+        kv_itemsize: bytes of one number in the KV cache.
     """
 
     folder: Path
@@ -32,11 +32,12 @@ class ModelSpec:
     context: int
     vocab_size: int
     end_tokens: frozenset[int]
+    kv_itemsize: int = 4
 
     @property
     def kv_bytes_per_token(self) -> int:
         """KV cache bytes of one token over all layers, keys and values."""
-        return 2 * self.layers * self.kv_heads * self.head_size * 4
+        return 2 * self.layers * self.kv_heads * self.head_size * self.kv_itemsize
 
     @classmethod
     def from_folder(cls, folder: Path) -> "ModelSpec":
@@ -52,6 +53,7 @@ class ModelSpec:
             context=manifest["max_context"],
             vocab_size=manifest["vocab_size"],
             end_tokens=frozenset(end if isinstance(end, list) else [end]),
+            kv_itemsize=1 if manifest.get("kv_cache") == "int8" else 4,
         )
 
 

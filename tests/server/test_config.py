@@ -81,4 +81,4 @@ def test_the_help_shows_every_option_under_its_group() -> None:
     for name in Options.__struct_fields__:
         assert name == "model" or "--" + name.replace("_", "-") in text
     groups = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert groups == ["Model", "Engine", "Server", "Access", "Logs", "General"]
+    assert groups == ["Model", "Import", "Engine", "Server", "Access", "Logs", "General"]

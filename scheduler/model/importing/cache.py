@@ -30,15 +30,16 @@ def cached_import(source: Path | None, cache: Path, options: ImportOptions, prog
         ImportFailed: The model could not be fetched, read or written, or does not fit the options.
 
     """
+    precision = [f"{name} {getattr(options, name)}" for name in ("weights", "activations", "kv_cache")]
     if source is None:
         named = msgspec.structs.replace(options, name=options.name or DEFAULT_NAME)
-        return _once(cache / f"{DEFAULT_NAME}-{_key([DEFAULT_SHA256])}", named, progress, None)
+        return _once(cache / f"{DEFAULT_NAME}-{_key([DEFAULT_SHA256, *precision])}", named, progress, None)
     manifest = read_manifest(source)
     if manifest is not None:
-        manifest.check(options.context)
+        manifest.check(options)
         return source
     files = source_files(source)
-    parts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
+    parts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files] + precision
     if source.is_dir():
         parts.append(f"context {options.context}")  # picks a longrope model's tables
     return _once(cache / f"{source.resolve().name}-{_key(parts)}", options, progress, source)
@@ -62,7 +63,7 @@ def _finished(target: Path, options: ImportOptions) -> bool:
     manifest = read_manifest(target)
     if manifest is None:
         return False
-    manifest.check(options.context)
+    manifest.check(msgspec.structs.replace(options, weights="auto", kv_cache="auto"))
     return True
 
 

@@ -13,12 +13,13 @@ import onnx_ir as ir
 from scheduler.model.importing.errors import BrokenSource
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
 from scheduler.model.importing.gguf_source import read_gguf
-from scheduler.model.importing.linear import quantise_linears
 from scheduler.model.importing.logical import LogicalModel
 from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
 from scheduler.model.importing.pack import pack
+from scheduler.model.importing.precision import Precision, Quantiser, decide
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.target import link_or_copy, locked, write_folder
+from scheduler.model.importing.weights import detach
 
 _CHUNK = 4 << 20
 GRAPH = "model.onnx"
@@ -66,15 +67,18 @@ def import_logical(
     notes = list(logical.notes)
     pack(logical.model, logical.config["model"]["decoder"]["head_size"])
     notes.append("Packed for steps over many requests: two attention groups, logits of the sampled rows alone.")
-    if logical.kind == "gguf":
-        count = quantise_linears(logical.model)
-        notes.append(f"{count} linear layers to W8A8: int8 weights per output channel, uint8 activations per row.")
+    precision = decide(logical, options)
+    notes += precision.reasons
     made: list[Manifest] = []
 
     def fill(folder: Path) -> None:
-        notes.extend(_write_files(logical, folder, progress))
-        _write_graph(logical, folder, progress)
-        made.append(_manifest(logical, options, record(), notes))
+        keep = logical.kind == "genai" and precision.weights == "keep" and precision.kv_cache == "float32"
+        _write_files(logical, folder)
+        if not keep:
+            detach(logical.model.graph)
+        notes.extend(Quantiser(logical.model, logical.max_context, folder, progress).run(precision))
+        notes.extend(_write_graph(logical, folder, progress, keep))
+        made.append(_manifest(logical, options, precision, record(), notes))
         write_manifest(folder, made[0])
 
     write_folder(target, fill)
@@ -103,28 +107,30 @@ def _is_gguf(source: Path) -> bool:
         return file.read(4) == b"GGUF"
 
 
-def _write_files(logical: LogicalModel, folder: Path, progress: Progress) -> list[str]:
-    """Write what goes with the graph; returns what was done with the data."""
-    notes = []
+def _write_files(logical: LogicalModel, folder: Path) -> None:
+    """Write what goes with the graph."""
     for path in logical.copies:
         (folder / path.name).write_bytes(path.read_bytes())
     for name, text in logical.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    for path in logical.links:
-        linked = link_or_copy(path, folder, progress)
-        notes.append(f"{path.name} is {'a hard link to' if linked else 'a copy of'} the source's.")
     config = logical.config
     config["model"]["context_length"] = logical.max_context
     config["model"]["decoder"]["filename"] = GRAPH
     (folder / CONFIG).write_text(json.dumps(config, indent=4) + "\n", encoding="utf-8")
-    return notes
 
 
-def _write_graph(logical: LogicalModel, folder: Path, progress: Progress) -> None:
-    """Write the graph, and weights that are made here; they are computed one by one as they are written."""
-    if logical.links:
+def _write_graph(logical: LogicalModel, folder: Path, progress: Progress, keep: bool) -> list[str]:
+    """Write the graph, and weights that are made here; they are computed one by one as they are written.
+
+    `keep` leaves all weights where they are and links to them. Returns what was done with the data.
+    """
+    if keep:
+        notes = []
+        for path in logical.links:
+            linked = link_or_copy(path, folder, progress)
+            notes.append(f"{path.name} is {'a hard link to' if linked else 'a copy of'} the source's.")
         ir.save(logical.model, folder / GRAPH)
-        return
+        return notes
     tensors = [value.const_value for value in logical.model.graph.initializers.values()]
     progress.start("write weights", sum(tensor is not None and tensor.nbytes > _INLINE for tensor in tensors))
     ir.save(
@@ -135,6 +141,7 @@ def _write_graph(logical: LogicalModel, folder: Path, progress: Progress) -> Non
         callback=lambda _tensor, _info: progress.advance(1),
     )
     progress.done()
+    return []
 
 
 def _digest(files: Iterable[Path], progress: Progress) -> str:
@@ -152,7 +159,9 @@ def _digest(files: Iterable[Path], progress: Progress) -> str:
     return digest.hexdigest()
 
 
-def _manifest(logical: LogicalModel, options: ImportOptions, source: SourceRecord, done: list[str]) -> Manifest:
+def _manifest(
+    logical: LogicalModel, options: ImportOptions, precision: Precision, source: SourceRecord, done: list[str]
+) -> Manifest:
     shape = logical.model.graph.outputs[0].shape
     width = shape[-1] if shape is not None else None
     return Manifest(
@@ -163,6 +172,8 @@ def _manifest(logical: LogicalModel, options: ImportOptions, source: SourceRecor
         vocab_size=width if isinstance(width, int) else int(logical.config["model"]["vocab_size"]),
         done=done,
         rope_switch=logical.rope_switch,
+        weights=precision.weights,
+        kv_cache=precision.kv_cache,
         created=now(),
         versions=versions(),
     )

@@ -1,14 +1,21 @@
-"""The linear pass: float MatMuls with constant weights become W8A8, int8 weights times uint8 activations.
+"""The linear pass: linear layers with constant weights become int8 weights times integer activations.
 
-Weights have one symmetric scale per output channel, activations one per row: the row's largest magnitude over 127, zero
-at 128. Products are summed as integers, exactly, so a row's result does not depend on the rows beside it:
+Weights have one symmetric scale per output channel, activations one per row, the row's largest magnitude m over 127, so
+that no request's outlier coarsens a neighbour. Products are summed as integers, exactly, so a row's result does not
+depend on the rows beside it:
 
-    y[t, n] = sum_k (q[t, k] - 128) * w[k, n] / 127 * scale[n] * max_k |x[t, k]|
+    x = m / 127 * hi                           one limb: 8-bit activations
+    x = m / 127 * (hi + lo / 254)              two limbs: lo is what rounding to hi left over, itself rounded
+    y[t, n] = m[t] / 127 * scale[n] * sum_k (hi[t, k] + lo[t, k] / 254) * w[k, n]
 
-Knows MatMuls and constants; not what a model is, nor how the weights are stored.
+The two limbs are rows of one matmul, so the weights are still read once.
+
+A row of zeros has m = 0 and quantises to anything; its product is multiplied by m again and is 0.
+
+Knows linear layers; not what a model is, nor how many limbs a layer deserves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,32 +23,34 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from scheduler.model.importing.logical import dimensions
+from scheduler.model.importing.weights import MICROSOFT, Floats, Indices, Linear
 
-MICROSOFT = "com.microsoft"
-_FLOOR = 1e-12  # a row of zeros is divided by this
+_FLOOR = 1e-12  # the scale of a channel of zeros
 _BLOCK = 2048  # output channels quantised at a time: bounds the temporary arrays
+LIMB = 254
+"""How many times finer the second limb is: its steps fill the half step up or down that rounding left."""
 
 
 class QuantisedWeight:
     """A float weight [in, out] as int8 with a scale per output channel; its arrays are made when they are asked for."""
 
-    def __init__(self, weight: ir.TensorProtocol) -> None:
-        self._weight = weight
-        self._scales: npt.NDArray[np.float32] | None = None
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+        self._scales: Floats | None = None
 
     def values(self) -> ir.TensorProtocol:
         """Make the int8 values, [in, out]; the scales are kept on the way, so that the weight is read once."""
-        values, self._scales = quantise(self._weight.numpy())
+        values, self._scales = quantise(self._linear.read())
         return ir.Tensor(values)
 
     def scales(self) -> ir.TensorProtocol:
         """Make the scales, float32 [out]."""
         if self._scales is None:
-            self._scales = quantise(self._weight.numpy())[1]
+            self._scales = quantise(self._linear.read())[1]
         return ir.Tensor(self._scales)
 
 
-def quantise(weight: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+def quantise(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Round a weight [in, out] to int8 in -127..127 and a scale per output channel.
 
     The error of each element is at most half of its channel's scale.
@@ -55,87 +64,145 @@ def quantise(weight: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], npt
     return values, scales
 
 
-def quantise_linears(model: ir.Model) -> int:
-    """Rewrite every MatMul with a constant float32 weight to W8A8, in place.
+def switch_name(x: ir.Value) -> str:
+    """The graph input that weighs the limbs of the layers that read x, where limbs can be switched."""
+    return f"int8.limbs.{x.name}"
 
-    Returns:
-        How many there were.
 
+ON, OFF = np.array([[1, 1 / LIMB]], np.float32), np.array([[1, 0]], np.float32)
+"""What to feed a switch: both limbs, or the first alone, which gives what one limb would."""
+
+
+def quantise_linears(model: ir.Model, layers: Sequence[Linear], *, switched: bool = False) -> None:
+    """Rewrite the layers of a model, each with its limbs and scales, in place.
+
+    `switched` makes the weight of the second limbs an input of the graph, so that what they buy can be measured.
     """
-    graph, rows = model.graph, _Rows(model.graph)
-    nodes = list(_linears(graph))
-    for node in nodes:
-        _rewrite(graph, node, rows)
+    writer = _Writer(model.graph, switched)
+    for layer in layers:
+        writer.rewrite(layer)
     RemoveUnusedNodesPass()(model)
-    return len(nodes)
 
 
-class _Rows:
-    """Quantises the rows of activations, once for all matmuls that read them."""
+def restore_floats(model: ir.Model, layers: Sequence[Linear]) -> None:
+    """Rewrite the layers of a model to float32 MatMuls, in place: what the other forms are measured by."""
+    writer = _Writer(model.graph, switched=False)
+    for layer in layers:
+        writer.restore(layer)
+    RemoveUnusedNodesPass()(model)
 
-    def __init__(self, graph: ir.Graph) -> None:
+
+class _Writer:
+    """Writes integer linear layers into a graph; rows are quantised once for all layers that read them alike."""
+
+    def __init__(self, graph: ir.Graph, switched: bool) -> None:
         self._graph = graph
-        self._made: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
-        self._axis = _constant(graph, "w8a8.axis", np.array([-1], np.int64))
-        self._floor = _constant(graph, "w8a8.floor", np.array(_FLOOR, np.float32))
-        self.scale = _constant(graph, "w8a8.scale", np.array(1 / 127, np.float32))
-        self.zero = _constant(graph, "w8a8.zero", np.array(128, np.uint8))
+        self._switched = switched
+        self._switches: dict[str, ir.Value] = {}
+        self._units: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        self._rounded: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._copied: dict[ir.Value, ir.Value] = {}
+        self._axis = self._constant("int8.axis", np.array([-1], np.int64))
+        self._scale = self._constant("int8.scale", np.array(1 / 127, np.float32))
+        self._low_scale = self._constant("int8.low_scale", np.array(1 / 127 / LIMB, np.float32))
+        self._limbs = self._constant("int8.limbs", ON)
+        self._pair = self._constant("int8.pair", np.array([2, -1], np.int64))
+        self._zero = self._constant("int8.zero", np.array(128, np.uint8))
 
-    def of(self, x: ir.Value, before: ir.Node) -> tuple[ir.Value, ir.Value]:
-        """Return x [1, T, K] as (uint8 of x / largest, largest [1, T, 1]), made before the node that wants it."""
-        if x not in self._made:
-            size = self._add(before, "Abs", [x], f"{x.name}.abs")
-            most = self._add(before, "ReduceMax", [size, self._axis], f"{x.name}.most")
-            largest = self._add(before, "Max", [most, self._floor], f"{x.name}.largest")
-            unit = self._add(before, "Div", [x, largest], f"{x.name}.unit")
-            rounded = self._add(before, "QuantizeLinear", [unit, self.scale, self.zero], f"{x.name}.uint8")
-            self._made[x] = rounded, largest
-        return self._made[x]
+    def rewrite(self, layer: Linear) -> None:
+        """Replace the layer's node."""
+        node, quantised = layer.node, QuantisedWeight(layer)
+        sizes = ir.Shape(layer.shape)
+        values = self._lazy(f"{layer.name}_int8", ir.LazyTensor(quantised.values, ir.DataType.INT8, sizes))
+        shape = ir.Shape(layer.shape[1:])
+        scales = self._lazy(f"{layer.name}_scales", ir.LazyTensor(quantised.scales, ir.DataType.FLOAT, shape))
+        rows, largest = self._quantised(layer, node)
+        y = self._op(node, "MatMulIntegerToFloat", [rows, values, self._scale, scales, self._zero], f"{layer.name}.sum")
+        if layer.limbs == 2:
+            y = self._joined(y, layer, node)
+        y = self._op(node, "Mul", [y, largest], f"{layer.name}.rescaled")
+        if layer.bias is not None:
+            y = self._op(node, "Add", [y, layer.bias], f"{layer.name}.biased")
+        ir.convenience.replace_nodes_and_values(self._graph, node, [node], [], node.outputs, [y])
 
-    def _add(self, before: ir.Node, op: str, inputs: list[ir.Value], name: str) -> ir.Value:
-        node = ir.node(op, inputs, outputs=[ir.Value(name=name)], name=name)
+    def restore(self, layer: Linear) -> None:
+        """Replace the layer's node by a MatMul of float32."""
+        shape = ir.Shape(layer.shape)
+        weight = ir.LazyTensor(lambda: ir.Tensor(np.ascontiguousarray(layer.read())), ir.DataType.FLOAT, shape)
+        y = self._op(
+            layer.node, "MatMul", [layer.x, self._lazy(f"{layer.name}_float", weight)], f"{layer.name}.product"
+        )
+        if layer.bias is not None:
+            y = self._op(layer.node, "Add", [y, layer.bias], f"{layer.name}.biased")
+        ir.convenience.replace_nodes_and_values(self._graph, layer.node, [layer.node], [], layer.node.outputs, [y])
+
+    def _joined(self, y: ir.Value, layer: Linear, before: ir.Node) -> ir.Value:
+        """The sum of both limbs' products, [2, T, N] to [1, T, N]: a product with [1, 1 / LIMB], in one pass."""
+        width = self._constant(f"{layer.name}.shape", np.array([1, -1, layer.shape[1]], np.int64))
+        flat = self._op(before, "Reshape", [y, self._pair], f"{layer.name}.pair")
+        both = self._op(before, "MatMul", [self._limbs_of(layer.x), flat], f"{layer.name}.limbs")
+        return self._op(before, "Reshape", [both, width], f"{layer.name}.joined")
+
+    def _limbs_of(self, x: ir.Value) -> ir.Value:
+        """What weighs the limbs of x: a constant, or a switch of its own."""
+        if not self._switched:
+            return self._limbs
+        name = switch_name(x)
+        if name not in self._switches:
+            value = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 2]))
+            self._graph.inputs.append(value)
+            self._switches[name] = value
+        return self._switches[name]
+
+    def _quantised(self, layer: Linear, before: ir.Node) -> tuple[ir.Value, ir.Value]:
+        """The rows of a layer's input as uint8 [limbs, T, K] around 128, and each row's largest magnitude [1, T, 1]."""
+        x = layer.x
+        unit, largest = self._unit(x, before)
+        if (x, 1) not in self._rounded:
+            self._rounded[x, 1] = self._op(before, "QuantizeLinear", [unit, self._scale, self._zero], f"{x.name}.high")
+        if (x, layer.limbs) not in self._rounded:
+            self._rounded[x, 2] = self._two_limbs(unit, self._rounded[x, 1], before)
+        rounded = self._rounded[x, layer.limbs]
+        return self._with_copies(rounded, layer.copies, before) if layer.copied else rounded, largest
+
+    def _with_copies(self, rounded: ir.Value, copies: Indices | None, before: ir.Node) -> ir.Value:
+        """Rows with their copied channels behind them; layers of one input have the same."""
+        if copies is None:
+            return rounded
+        if rounded not in self._copied:
+            name = str(rounded.name)
+            index = self._constant(f"{name}.index", copies)
+            extra = self._op(before, "Gather", [rounded, index], f"{name}.extra", axis=2)
+            self._copied[rounded] = self._op(before, "Concat", [rounded, extra], f"{name}.copied", axis=2)
+        return self._copied[rounded]
+
+    def _unit(self, x: ir.Value, before: ir.Node) -> tuple[ir.Value, ir.Value]:
+        """The rows of x over the largest magnitudes, and those."""
+        if x not in self._units:
+            size = self._op(before, "Abs", [x], f"{x.name}.abs")
+            largest = self._op(before, "ReduceMax", [size, self._axis], f"{x.name}.largest")
+            self._units[x] = self._op(before, "Div", [x, largest], f"{x.name}.unit"), largest
+        return self._units[x]
+
+    def _two_limbs(self, unit: ir.Value, high: ir.Value, before: ir.Node) -> ir.Value:
+        name = unit.name
+        coarse = self._op(before, "DequantizeLinear", [high, self._scale, self._zero], f"{name}.coarse")
+        rest = self._op(before, "Sub", [unit, coarse], f"{name}.rest")
+        low = self._op(before, "QuantizeLinear", [rest, self._low_scale, self._zero], f"{name}.low")
+        return self._op(before, "Concat", [high, low], f"{name}.limbs", axis=0)
+
+    def _op(self, before: ir.Node, op: str, inputs: list[ir.Value], name: str, **attributes: int) -> ir.Value:
+        domain = MICROSOFT if op == "MatMulIntegerToFloat" else ""
+        node = ir.node(op, inputs, attributes=attributes, domain=domain, outputs=[ir.Value(name=name)], name=name)
         self._graph.insert_before(before, node)
         return node.outputs[0]
 
+    def _constant(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
+        return self._lazy(name, ir.tensor(array, name=name))
 
-def _linears(graph: ir.Graph) -> Iterator[ir.Node]:
-    for node in graph:
-        if node.op_type == "MatMul" and node.domain == "" and node.inputs[1] is not None:
-            weight = node.inputs[1].const_value
-            if weight is not None and weight.dtype == ir.DataType.FLOAT and len(dimensions(weight)) == 2:
-                yield node
-
-
-def _rewrite(graph: ir.Graph, node: ir.Node, rows: _Rows) -> None:
-    x, weight = node.inputs
-    assert x is not None
-    assert weight is not None
-    assert weight.const_value is not None
-    inner, outer = dimensions(weight.const_value)
-    quantised = QuantisedWeight(weight.const_value)
-    name = str(weight.name)
-    values = _lazy(graph, f"{name}_int8", ir.LazyTensor(quantised.values, ir.DataType.INT8, ir.Shape([inner, outer])))
-    scales = _lazy(graph, f"{name}_scales", ir.LazyTensor(quantised.scales, ir.DataType.FLOAT, ir.Shape([outer])))
-    rounded, largest = rows.of(x, node)
-    product = ir.node(
-        "MatMulIntegerToFloat",
-        [rounded, values, rows.scale, scales, rows.zero],
-        domain=MICROSOFT,
-        outputs=[ir.Value(name=f"{name}.product")],
-        name=f"{node.name}_W8A8",
-    )
-    rescale = ir.node("Mul", [product.outputs[0], largest], outputs=[ir.Value()], name=f"{name}.rescaled")
-    graph.insert_before(node, [product, rescale])
-    ir.convenience.replace_nodes_and_values(graph, node, [node], [], node.outputs, rescale.outputs)
-
-
-def _constant(graph: ir.Graph, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
-    return _lazy(graph, name, ir.tensor(array, name=name))
-
-
-def _lazy(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-    tensor.name = name
-    shape, kind = ir.Shape(dimensions(tensor)), ir.TensorType(tensor.dtype)
-    value = ir.Value(name=name, const_value=tensor, shape=shape, type=kind)
-    graph.register_initializer(value)
-    return value
+    def _lazy(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+        tensor.name = name
+        shape, kind = ir.Shape(dimensions(tensor)), ir.TensorType(tensor.dtype)
+        value = ir.Value(name=name, const_value=tensor, shape=shape, type=kind)
+        self._graph.register_initializer(value)
+        return value

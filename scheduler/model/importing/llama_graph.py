@@ -1,6 +1,6 @@
 """Builds the logical graph of a llama model, node for node as onnxruntime-genai's builder would.
 
-Linear layers are plain float MatMuls, [in, out]; those that share an input are one (qkv, gate and up). Weights are
+Linear layers are plain float MatMuls, [in, out]; query, key and value are one. Weights are
 lazy: each is read when it is written, and kept by nobody. Knows nothing of packing or quantisation.
 """
 
@@ -114,15 +114,14 @@ class _Builder:
         return self._linear(node.outputs[0], [f"blk.{layer}.attn_output"], [shape.hidden], f"{name}.o_proj"), presents
 
     def _mlp(self, layer: int, hidden: ir.Value) -> ir.Value:
-        """SwiGLU: silu(gate) * up, projected down."""
+        """SwiGLU: silu(gate) * up, projected down.
+
+        Gate and up are layers of their own although they share an input: a split of their common output would copy it,
+        and the up projection's channels can be smoothed alone.
+        """
         inner, name = self._shape.inner, f"model.layers.{layer}.mlp"
-        weights = [f"blk.{layer}.ffn_gate", f"blk.{layer}.ffn_up"]
-        both = self._linear(hidden, weights, [inner, inner], f"{name}.gate_up_proj")
-        outputs = [ir.Value(name=f"/{name}/Split/output_{i}") for i in range(2)]
-        self._graph.append(
-            ir.node("Split", [both], attributes={"axis": -1, "num_outputs": 2}, outputs=outputs, name=f"/{name}/Split")
-        )
-        gate, up = outputs
+        gate = self._linear(hidden, [f"blk.{layer}.ffn_gate"], [inner], f"{name}.gate_proj")
+        up = self._linear(hidden, [f"blk.{layer}.ffn_up"], [inner], f"{name}.up_proj")
         activated = self._op("Mul", [gate, self._op("Sigmoid", [gate], f"/{name}/Sigmoid")], f"/{name}/act_fn/Mul")
         product = self._op("Mul", [activated, up], f"/{name}/Mul")
         return self._linear(product, [f"blk.{layer}.ffn_down"], [self._shape.hidden], f"{name}.down_proj")

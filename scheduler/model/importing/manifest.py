@@ -13,19 +13,31 @@ import msgspec
 from scheduler.model.importing.errors import BrokenSource, ImportFailed
 from scheduler.model.importing.logical import RopeSwitch
 
-FORMAT = 1
+FORMAT = 2
 FILE = "paceline.json"
+
+
+Weights = Literal["auto", "keep", "int8", "float32"]
+Activations = Literal["auto", "8", "16"]
+KvCache = Literal["auto", "float32", "int8"]
 
 
 class ImportOptions(msgspec.Struct, frozen=True):
     """What can be chosen at import.
 
-    `context` is the context that will be served, in tokens (None: the model's own); `name` is what the model is called
-    (None: what the source calls it).
+    Attributes:
+        context: the context that will be served, in tokens; None is the model's own.
+        name: what the model is called; None is what the source calls it.
+        weights: of the linear layers: as they are, int8 per output channel, or float32 to measure others by.
+        activations: bits of what int8 layers multiply.
+        kv_cache: what keys and values are kept as.
     """
 
     context: int | None = None
     name: str | None = None
+    weights: Weights = "auto"
+    activations: Activations = "auto"
+    kv_cache: KvCache = "auto"
 
 
 class SourceRecord(msgspec.Struct, frozen=True):
@@ -39,7 +51,8 @@ class SourceRecord(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """What was imported, by which versions, with which options, and what was done to it.
 
-    `max_context` is the longest context that can be served, in tokens; `vocab_size` the width of the logits;
+    `weights` and `kv_cache` are what the options came to; `max_context` is the longest context that can be served, in
+    tokens; `vocab_size` the width of the logits;
     `created` is UTC in ISO form.
     """
 
@@ -50,17 +63,21 @@ class Manifest(msgspec.Struct, frozen=True):
     vocab_size: int
     done: list[str]
     rope_switch: RopeSwitch | None
+    weights: Weights
+    kv_cache: KvCache
     created: str
     versions: dict[str, str]
     format: int = FORMAT
 
-    def check(self, context: int | None) -> None:
-        """See that this version can serve the folder with a context of that many tokens.
+    def check(self, options: ImportOptions) -> None:
+        """See that this version can serve the folder as the options want it.
 
         Raises:
-            ImportFailed: The form is another version's, or the rotary tables are not for that context.
+            ImportFailed: The form is another version's, or the folder was made for other options.
 
         """
+        self._check_precision(options)
+        context = options.context
         if self.format != FORMAT:
             message = f"the packed folder of {self.name} has form {self.format}, this version reads {FORMAT}"
             raise ImportFailed(f"{message}: import the model anew from {self.source.path}")
@@ -76,6 +93,15 @@ class Manifest(msgspec.Struct, frozen=True):
         if context > self.max_context:
             message = f"{self.name} serves contexts up to {self.max_context} tokens, {context} were asked for"
             raise ImportFailed(f"{message}: choose a shorter context")
+
+    def _check_precision(self, options: ImportOptions) -> None:
+        for what, wanted, own in (
+            ("weights", options.weights, self.weights),
+            ("KV cache", options.kv_cache, self.kv_cache),
+        ):
+            if wanted not in ("auto", own):
+                message = f"{self.name} was imported with {what} {own}, and {wanted} is asked for"
+                raise ImportFailed(f"{message}: import it anew from {self.source.path}")
 
 
 def read_manifest(folder: Path) -> Manifest | None:

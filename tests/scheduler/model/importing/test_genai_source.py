@@ -8,11 +8,12 @@ from typing import Any
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from scheduler.model.importing import BrokenSource, ImportFailed, ImportOptions, Silent, UnsupportedModel, import_model
 from scheduler.model.importing.genai_source import read_genai
 from scheduler.model.importing.pack import GROUPS
-from tests.conftest import model_folder
+from tests.conftest import AS_IT_IS, model_folder
 
 
 def attention(graph: ir.Graph) -> ir.Node:
@@ -117,7 +118,7 @@ def test_a_graph_that_cannot_be_packed_is_refused_with_its_node(name: str, folde
     change(model.graph)
     ir.save(model, folder / "model.onnx")
     with pytest.raises(UnsupportedModel, match=message):
-        import_model(folder, tmp_path / "packed", ImportOptions(), Silent())
+        import_model(folder, tmp_path / "packed", replace(AS_IT_IS, context=None), Silent())
     assert not (tmp_path / "packed").exists()
 
 
@@ -151,11 +152,11 @@ def test_a_missing_or_unreadable_file_is_called_broken(
     if content is not None:
         (folder / name).write_bytes(content)
     with pytest.raises(BrokenSource, match=message):
-        import_model(folder, tmp_path / "packed", ImportOptions(), Silent())
+        import_model(folder, tmp_path / "packed", replace(AS_IT_IS, context=None), Silent())
 
 
 def test_the_packed_interface_is_the_documented_one(folder: Path, tmp_path: Path) -> None:
-    import_model(folder, tmp_path / "packed", ImportOptions(), Silent())
+    import_model(folder, tmp_path / "packed", replace(AS_IT_IS, context=None), Silent())
     session = ort.InferenceSession(tmp_path / "packed" / "model.onnx", providers=["CPUExecutionProvider"])
     found = {value.name: value.shape for value in session.get_inputs()}
     cache = {
@@ -172,7 +173,7 @@ def test_the_packed_interface_is_the_documented_one(folder: Path, tmp_path: Path
 
 
 def test_weights_are_linked_and_not_copied(folder: Path, tmp_path: Path) -> None:
-    manifest = import_model(folder, tmp_path / "packed", ImportOptions(), Silent())
+    manifest = import_model(folder, tmp_path / "packed", replace(AS_IT_IS, context=None), Silent())
     assert (tmp_path / "packed" / "model.onnx.data").samefile(folder / "model.onnx.data")
     assert "model.onnx.data is a hard link to the source's." in manifest.done
 
@@ -180,7 +181,7 @@ def test_weights_are_linked_and_not_copied(folder: Path, tmp_path: Path) -> None
 def test_weights_behind_a_symbolic_link_are_found(folder: Path, tmp_path: Path) -> None:
     (folder / "model.onnx.data").rename(tmp_path / "blob")
     (folder / "model.onnx.data").symlink_to(tmp_path / "blob")
-    import_model(folder, tmp_path / "packed", ImportOptions(), Silent())
+    import_model(folder, tmp_path / "packed", replace(AS_IT_IS, context=None), Silent())
     assert not (tmp_path / "packed" / "model.onnx.data").is_symlink()
     assert os.stat(tmp_path / "packed" / "model.onnx.data").st_ino == os.stat(tmp_path / "blob").st_ino
 
@@ -190,10 +191,12 @@ def test_weights_behind_a_symbolic_link_are_found(folder: Path, tmp_path: Path) 
 )
 def test_the_context_picks_longropes_tables_once(context: int | None, chosen: str, served: int, tmp_path: Path) -> None:
     source = model_folder("phi3-longrope-int4")
-    manifest = import_model(source, tmp_path / "packed", ImportOptions(context=context), Silent())
+    manifest = import_model(
+        source, tmp_path / "packed", ImportOptions(context=context, weights="keep", kv_cache="float32"), Silent()
+    )
     assert manifest.rope_switch is not None
     assert (manifest.rope_switch.original, manifest.rope_switch.chosen) == (256, chosen)
     assert manifest.max_context == served
-    manifest.check(context)
+    manifest.check(ImportOptions(context=context))
     with pytest.raises(ImportFailed, match="import it anew"):
-        manifest.check(300 if chosen == "short" else 200)
+        manifest.check(ImportOptions(context=300 if chosen == "short" else 200))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from scheduler.model.importing.linear import quantise, quantise_linears
+from scheduler.model.importing.weights import linears
 from tests.scheduler.model.importing.runner import Floats
 
 weights = st.tuples(st.integers(1, 40), st.integers(1, 30)).flatmap(
@@ -22,7 +23,7 @@ def test_a_weights_error_is_at_most_half_its_channels_scale(weight: Floats) -> N
     assert (scales <= np.maximum(np.abs(weight).max(axis=0) / 127 * (1 + 1e-6), 1e-12)).all()
 
 
-def session(weight: Floats) -> ort.InferenceSession:
+def session(weight: Floats, limbs: int = 1) -> ort.InferenceSession:
     """A model of two W8A8 matmuls that share an input."""
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, "T", weight.shape[0]]))
     graph = ir.Graph([x], [], nodes=[], opset_imports={"": 22, "com.microsoft": 1}, name="two")
@@ -33,9 +34,12 @@ def session(weight: Floats) -> ort.InferenceSession:
         graph.append(ir.node("MatMul", [x, value], outputs=[output], name=name))
         graph.outputs.append(output)
     model = ir.Model(graph, ir_version=10)
-    assert quantise_linears(model) == 2
-    assert [node.op_type for node in graph].count("QuantizeLinear") == 1
-    assert {node.op_type for node in graph}.isdisjoint({"MatMul"})
+    layers = list(linears(graph))
+    for layer in layers:
+        layer.limbs = limbs
+    quantise_linears(model, layers)
+    assert [node.op_type for node in graph].count("QuantizeLinear") == limbs
+    assert limbs == 2 or {node.op_type for node in graph}.isdisjoint({"MatMul"})
     return ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
 
 

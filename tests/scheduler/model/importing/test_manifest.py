@@ -15,6 +15,8 @@ MANIFEST = Manifest(
     vocab_size=640,
     done=["Packed."],
     rope_switch=RopeSwitch(original=64, chosen="long"),
+    weights="int8",
+    kv_cache="float32",
     created=now(),
     versions=versions(),
 )
@@ -37,14 +39,31 @@ def test_a_spoiled_manifest_is_called_broken(tmp_path: Path) -> None:
 
 
 def test_another_form_asks_for_a_new_import() -> None:
-    with pytest.raises(ImportFailed, match=r"form 2.*tiny\.gguf"):
-        msgspec.structs.replace(MANIFEST, format=2).check(None)
+    with pytest.raises(ImportFailed, match=r"form 99.*tiny\.gguf"):
+        msgspec.structs.replace(MANIFEST, format=99).check(ImportOptions())
 
 
 @pytest.mark.parametrize(("context", "fits"), [(None, True), (64, False), (65, True), (128, True), (129, False)])
 def test_a_context_fits_the_tables_or_is_refused(context: int | None, fits: bool) -> None:
     if fits:
-        MANIFEST.check(context)
+        MANIFEST.check(ImportOptions(context=context))
     else:
         with pytest.raises(ImportFailed, match="context"):
-            MANIFEST.check(context)
+            MANIFEST.check(ImportOptions(context=context))
+
+
+@pytest.mark.parametrize(
+    ("options", "fits"),
+    [
+        (ImportOptions(), True),
+        (ImportOptions(weights="int8", kv_cache="float32"), True),
+        (ImportOptions(weights="keep"), False),
+        (ImportOptions(kv_cache="int8"), False),
+    ],
+)
+def test_a_folder_made_for_another_precision_is_refused(options: ImportOptions, fits: bool) -> None:
+    if fits:
+        MANIFEST.check(options)
+    else:
+        with pytest.raises(ImportFailed, match="import it anew"):
+            MANIFEST.check(options)

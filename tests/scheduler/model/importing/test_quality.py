@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +16,6 @@ from rich.console import Console
 from scheduler.config import EngineConfig
 from scheduler.errors import ModelFolderError
 from scheduler.model.importing import ImportOptions, Silent, import_model
-from scheduler.model.importing.gguf_source import read_gguf
-from scheduler.model.importing.pack import pack
 from scheduler.model.importing.quality import Floats, Quality, all_logits, compare, log_softmax, measure, step_times
 from scheduler.model.importing.quality_report import Choice, Report, render, report
 from scheduler.model.session import PackedSession
@@ -33,20 +30,21 @@ LONG = TEXT * 3
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quantised")
-    import_model(MODEL.write(folder / "tiny.gguf"), folder / "packed", ImportOptions(), Silent())
+    import_model(
+        MODEL.write(folder / "tiny.gguf"),
+        folder / "packed",
+        ImportOptions(weights="int8", activations="8", kv_cache="float32"),
+        Silent(),
+    )
     return folder / "packed"
 
 
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model in float32: imported, and its graph written again without the linear pass."""
+    """The same model in float32."""
     folder = tmp_path_factory.mktemp("exact")
     source = MODEL.write(folder / "tiny.gguf")
-    import_model(source, folder / "packed", ImportOptions(), Silent())
-    logical = read_gguf(source, None)
-    pack(logical.model, MODEL.head_size)
-    (folder / "packed" / "model.onnx.data").unlink()
-    ir.save(logical.model, folder / "packed" / "model.onnx")
+    import_model(source, folder / "packed", ImportOptions(weights="float32", kv_cache="float32"), Silent())
     return folder / "packed"
 
 
