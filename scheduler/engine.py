@@ -11,10 +11,10 @@ from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
 from scheduler.model.protocol import Model
 from scheduler.outcome import Outcome, outcomes
-from scheduler.plan import Slice, StepPlan, plan
+from scheduler.plan import Room, Slice, StepPlan, overdrawn, plan
 from scheduler.request import Event, Finish, Phase, Request
-from scheduler.siblings import heir_of, pending, shareable, shared, unheld
-from scheduler.slots import SlotPool
+from scheduler.siblings import awaited, unheld
+from scheduler.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ class StepReport:
         prefill_rows: prompt tokens computed.
         running: requests that hold a slot after the step.
         waiting: requests in the queue after the step.
-        cached_tokens: tokens in the KV cache after the step.
+        cached_tokens: tokens whose place in the KV cache requests hold after the step.
+        reusable_tokens: tokens in the cache that belong to no request, kept for those that begin alike.
+        preempted: requests that had to make way.
         model_seconds: the model run's share of step_seconds.
         failure: set where the model run raised.
         slices: the plan's, for whoever draws the step: passing them on costs nothing.
@@ -39,6 +41,8 @@ class StepReport:
     running: int = 0
     waiting: int = 0
     cached_tokens: int = 0
+    reusable_tokens: int = 0
+    preempted: int = 0
     model_seconds: float = 0.0
     step_seconds: float = 0.0
     failure: EngineError | None = None
@@ -69,14 +73,21 @@ class Engine(Protocol):
 
 
 class PackedEngine:
-    """First come, first served continuous batching over a packed model."""
+    """Continuous batching over a packed model, within a budget of tokens.
+
+    Requests are admitted by their present need. Where the budget runs out the youngest makes way and waits for its
+    turn again with its tokens kept: its prompt is prefilled anew and its own tokens decoded anew, so that it goes on
+    bit for bit as if nothing had been.
+    """
 
     def __init__(self, model: Model, config: EngineConfig) -> None:
         self._model = model
         self._config = config
-        self._slots = SlotPool(config.slots)
-        self._requests: dict[str, Request] = {}  # in order of arrival
+        self._tenants = Tenants(model, config)
+        self._requests: dict[str, Request] = {}
+        self._count = 0
         self._events: list[Event] = []
+        self._preempted = 0
         self._model_seconds = 0.0
 
     @property
@@ -86,14 +97,16 @@ class PackedEngine:
 
     def add(self, request: Request) -> None:
         """Take a request; raises RequestFailed, without having taken it, where it can never run."""
-        longest = len(request.prompt) + request.params.max_tokens
-        if not request.prompt or longest > self._config.context:
-            raise RequestFailed(f"{longest} tokens do not fit the context of {self._config.context}")
+        longest, most = len(request.prompt) + request.params.max_tokens, self._config.longest
+        if not request.prompt or longest > most:
+            raise RequestFailed(f"{longest} tokens do not fit the {most} that a request may have")
         if request.id in self._requests:
             raise RequestFailed(f"a request with the id {request.id} is in flight")
         if request.params.max_tokens == 0 and not request.unscored:
             self._events.append(request.end(Finish.LENGTH))
         else:
+            self._count += 1
+            request.number = self._count
             self._requests[request.id] = request
 
     def drop(self, id_: str) -> None:
@@ -105,11 +118,12 @@ class PackedEngine:
     def step(self) -> StepReport:
         """Plan, pack, run, sample, commit. Nothing is visible before commit: a failed run ends what it planned."""
         begin = perf_counter()
+        self._model_seconds, self._preempted = 0.0, 0
+        self._preempt()
         step_plan = self._plan()
         failure = None
-        self._model_seconds = 0.0
         if step_plan.slices:
-            self._admit(step_plan)
+            self._tenants.settle(step_plan, self._requests)
             try:
                 self._compute(step_plan)
             except StepFailed as error:
@@ -128,37 +142,29 @@ class PackedEngine:
         self._model.close()
 
     def check(self) -> None:
-        """Raise AssertionError where the slots' books and the requests' differ."""
-        self._slots.check({r.slot: r.id for r in self._requests.values() if r.slot is not None})
+        """Raise AssertionError where the slots' books and the requests' differ, or the budget is exceeded."""
+        self._tenants.check(self._requests.values())
         for r in self._requests.values():
-            assert (r.slot is None) == (r.phase is Phase.WAITING), r
             assert 0 <= r.computed < len(r.tokens), r
+
+    def _preempt(self) -> None:
+        """Let the youngest make way where not everybody can advance within the budget."""
+        running = [self._tenants.pending(r) for r in sorted(self._running(), key=_seniority)]
+        for p in overdrawn(running, self._config.budget):
+            request = self._requests[p.id]
+            self._tenants.leave(request, keep=False)
+            request.preempt()
+            self._preempted += 1
 
     def _plan(self) -> StepPlan:
         running = self._running()
-        waiting = (r for r in self._requests.values() if r.phase is Phase.WAITING)
-        admissible = (pending(r, shared(r, running)) for r in unheld(waiting, running))
-        return plan([pending(r) for r in running], admissible, self._slots.free(), self._config.step_rows)
+        waiting = sorted((r for r in self._requests.values() if r.phase is Phase.WAITING), key=_turn)
+        candidates = self._tenants.candidates(unheld(waiting, running), running)
+        room = Room(self._config.step_rows, self._config.step_rows, self._config.budget)
+        return plan([self._tenants.pending(r) for r in running], candidates, room)
 
     def _running(self) -> list[Request]:
         return [r for r in self._requests.values() if r.phase is Phase.RUNNING]
-
-    def _admit(self, step_plan: StepPlan) -> None:
-        admitted, running = set(step_plan.admitted), self._running()
-        for s in step_plan.slices:
-            if s.id in admitted:
-                request = self._requests[s.id]
-                self._start(request, s.slot, shared(request, running))
-
-    def _start(self, request: Request, slot: int, given: tuple[Request, int] | None) -> None:
-        """Give a waiting request its slot, and what a sibling has computed of its prompt: the plan counts on it."""
-        self._slots.take(slot, request.id)
-        if given is not None:
-            source, tokens = given
-            self._model.copy(slot if source.slot is None else source.slot, slot, tokens)
-            request.computed = tokens
-        request.move(Phase.RUNNING)
-        request.slot, request.started = slot, perf_counter()
 
     def _compute(self, step_plan: StepPlan) -> None:
         batch = pack(step_plan, lambda id_: self._requests[id_].tokens)
@@ -194,17 +200,10 @@ class PackedEngine:
     ) -> None:
         del self._requests[request.id]
         if request.slot is not None:
-            self._vacate(request, request.slot, None if error else heir_of(request, self._requests.values()))
+            self._tenants.leave(request, keep=error is None)
+            if not self._config.prefix_reuse:
+                self._tenants.keep_only(awaited(self._requests.values()))
         self._events.append(request.end(finish, error, tokens, logprobs))
-
-    def _vacate(self, request: Request, slot: int, heir: Request | None) -> None:
-        """Take the slot back, or hand it on where the prompt in it would have to be computed again."""
-        self._slots.give_back(slot, request.id)
-        request.slot = None
-        if heir is None:
-            self._model.release(slot)
-        else:
-            self._start(heir, slot, (request, shareable(heir)))
 
     def _take_events(self) -> tuple[Event, ...]:
         events = tuple(self._events)
@@ -216,11 +215,21 @@ class PackedEngine:
             events=self._take_events(),
             decode_rows=step_plan.decode_rows,
             prefill_rows=step_plan.prefill_rows,
-            running=self._slots.used,
-            waiting=len(self._requests) - self._slots.used,
-            cached_tokens=sum(r.computed for r in self._requests.values()),
+            running=self._tenants.running,
+            waiting=len(self._requests) - self._tenants.running,
+            cached_tokens=self._tenants.cached,
+            reusable_tokens=self._tenants.reusable,
+            preempted=self._preempted,
             model_seconds=self._model_seconds,
             step_seconds=perf_counter() - begin,
             failure=failure,
             slices=step_plan.slices,
         )
+
+
+def _seniority(r: Request) -> tuple[int, int]:
+    return r.seniority
+
+
+def _turn(r: Request) -> tuple[float, ...]:
+    return r.turn

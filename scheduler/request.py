@@ -8,6 +8,7 @@ from enum import Enum
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.adjust import History
 from scheduler.errors import EngineError
@@ -75,6 +76,7 @@ class Event:
         finish: None while the request goes on.
         error: set exactly where `finish` is FAILED.
         summary: set exactly where `finish` is.
+        cached: how many of the prompt's tokens needed no computing.
     """
 
     id: str
@@ -84,6 +86,7 @@ class Event:
     finish: Finish | None = None
     error: EngineError | None = None
     summary: Summary | None = None
+    cached: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -95,11 +98,17 @@ class Request:
         prompt: token ids, at least one.
         siblings: a name that requests with the same prompt share, so that it is computed once; empty for none.
         priority: lower goes first.
+        salt: only requests with the same share what is computed of their prompts.
+        key: whose it is, for fair shares; all without a name are one.
+        ids: the prompt as an array.
+        number: of the engine's counting as they come.
         tokens: the prompt and what was generated.
         computed: how many of `tokens` are in the KV cache; RUNNING requests have at least one pending.
         slot: the KV slot, exactly while RUNNING.
         history: what the penalties go by.
         scores: the prompt's logprobs so far, until they leave in an event.
+        cached: how many prompt tokens needed no computing when it first started.
+        preempted: how often it had to make way.
     """
 
     id: str
@@ -107,6 +116,10 @@ class Request:
     params: SamplingParams
     siblings: str = ""
     priority: int = 0
+    salt: str = ""
+    key: str = ""
+    ids: NDArray[np.int32] = field(init=False, repr=False)
+    number: int = field(default=0, init=False)
     tokens: list[int] = field(init=False)
     computed: int = field(default=0, init=False)
     slot: int | None = field(default=None, init=False)
@@ -114,11 +127,14 @@ class Request:
     generator: np.random.Generator = field(init=False)
     history: History = field(init=False)
     scores: list[TokenLogprobs] = field(default_factory=list, init=False)
+    cached: int = field(default=0, init=False)
+    preempted: int = field(default=0, init=False)
     arrived: float = field(init=False)
     started: float | None = field(default=None, init=False)
     first_token: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.ids = np.array(self.prompt, np.int32)
         self.tokens = list(self.prompt)
         self.generator = np.random.Generator(np.random.PCG64(self.params.seed))
         self.history = History(self.params, self.prompt)
@@ -132,9 +148,34 @@ class Request:
     @property
     def unscored(self) -> int:
         """How many pending prompt tokens' logits are asked for; those of the last one are the next token's."""
-        if self.params.prompt_logprobs is None:
+        if self.params.prompt_logprobs is None or self.generated:  # then the prompt has been scored before
             return 0
         return max(len(self.prompt) - 1 - self.computed, 0)
+
+    @property
+    def seniority(self) -> tuple[int, int]:
+        """The lower goes first, and the higher makes way."""
+        return self.priority, self.number
+
+    @property
+    def turn(self) -> tuple[float, ...]:
+        """Whose prompt is computed first, the lowest."""
+        return self.seniority
+
+    def start(self, slot: int, given: int) -> None:
+        """Run in a slot that holds the first `given` tokens already."""
+        self.move(Phase.RUNNING)
+        self.slot, self.computed = slot, given
+        if self.started is None:
+            self.started, self.cached = perf_counter(), given
+
+    def preempt(self) -> None:
+        """Wait again, with its tokens but without their cache."""
+        self.move(Phase.WAITING)
+        self.computed = 0
+        self.preempted += 1
+        if not self.generated:  # its prompt will be scored from the start
+            self.scores.clear()
 
     def append(self, token: int) -> None:
         """Take a new token."""
@@ -152,11 +193,11 @@ class Request:
         """The request in numbers, ended now."""
         now = perf_counter()
         moments = (self.arrived, self.started or now, self.first_token or now, now)
-        return Summary(*moments, len(self.prompt), self.generated)
+        return Summary(*moments, len(self.prompt), self.generated, self.cached)
 
     def news(self, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> Event:
         """The event with new tokens."""
-        return Event(self.id, tokens, logprobs, self._take_scores())
+        return Event(self.id, tokens, logprobs, self._take_scores(), cached=self.cached)
 
     def end(
         self,
@@ -167,7 +208,7 @@ class Request:
     ) -> Event:
         """Move to FINISHED and make the terminal event."""
         self.move(Phase.FINISHED)
-        return Event(self.id, tokens, logprobs, self._take_scores(), finish, error, self.summary())
+        return Event(self.id, tokens, logprobs, self._take_scores(), finish, error, self.summary(), self.cached)
 
     def _take_scores(self) -> tuple[TokenLogprobs, ...]:
         scores = tuple(self.scores)

@@ -26,9 +26,13 @@ def check_size(service: Service, prompts: int, n: int) -> None:
         )
 
 
-def generation(service: Service, call: Call, prompts: Sequence[Prompt], id_: str, names: Iterable[str]) -> Generation:
-    """How the call is answered, under an id; nothing is submitted yet."""
+def generation(
+    service: Service, call: Call, prompts: Sequence[Prompt], id_: str, names: Iterable[str], key: str
+) -> Generation:
+    """How the call of a key's holder is answered, under an id; nothing is submitted yet."""
     requests, choices = [], []
+    handling = call.handling
+    salt = f"{key if service.isolate_keys else ''}\n{handling.cache_salt}"
     several = len(prompts) * call.n > 1
     for place, prompt in enumerate(prompts):
         asked = Asked(service.vocabulary, prompt, call.reporting)
@@ -41,7 +45,7 @@ def generation(service: Service, call: Call, prompts: Sequence[Prompt], id_: str
                 prompt_logprobs=prompt.params.prompt_logprobs if i == 0 else None,
             )
             name = f"{id_}-{index}" if several else id_
-            requests.append(Request(name, prompt.tokens, params, siblings, call.handling.priority))
+            requests.append(Request(name, prompt.tokens, params, siblings, handling.priority, salt, key))
             choices.append(Choice(index, asked, service.vocabulary, call.reporting.logprobs, first=i == 0))
     return Generation(
         bridge=service.bridge,
@@ -49,6 +53,6 @@ def generation(service: Service, call: Call, prompts: Sequence[Prompt], id_: str
         requests=requests,
         choices=choices,
         prompt_tokens=sum(len(prompt.tokens) for prompt in prompts),
-        timeout=call.handling.timeout,
+        timeout=handling.timeout,
         names=frozenset((id_, *(name for name in names if name))),
     )

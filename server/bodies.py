@@ -117,6 +117,7 @@ class CommonBody(ModelBody, frozen=True, kw_only=True):
     timeout: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)] | None, about("Seconds until the request is given up, a day at most.")
     ] = None
+    cache_salt: Annotated[NonEmpty | None, about("Prompts are shared only with requests of the same salt.")] = None
     response_format: Annotated[dict[str, Any], about("The form of the answer.")] = field(
         default_factory=lambda: {"type": "text"}
     )

@@ -107,6 +107,7 @@ class Bridge:
             "running": last.running,
             "waiting": last.waiting,
             "cached_tokens": last.cached_tokens,
+            "reusable_tokens": last.reusable_tokens,
         }
 
     @property

@@ -66,11 +66,12 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """How the request is treated; `timeout` is in seconds, `request_id` is empty where the client named none."""
+    """How the request is treated; `timeout` is in seconds, `request_id` and `cache_salt` are empty where not given."""
 
     request_id: str
     priority: int
     timeout: float | None
+    cache_salt: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

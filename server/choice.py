@@ -76,6 +76,7 @@ class Choice:
         asked: the prompt, which several choices may share.
         first: whether it is the prompt's first choice, whose request scores the prompt.
         finished: whether its last piece has been made.
+        cached: how many of the prompt's tokens needed no computing.
     """
 
     def __init__(self, index: int, asked: Asked, vocabulary: Vocabulary, logprobs: int | None, *, first: bool) -> None:
@@ -89,6 +90,7 @@ class Choice:
         self._scores: list[Score] = []  # of tokens whose text is held back
         self._tokens = 0
         self.finished = False
+        self.cached = 0
 
     def take(self, update: Update) -> Piece:
         """The piece that an update makes; raises ApiError where the request failed or was cancelled."""
@@ -96,6 +98,7 @@ class Choice:
             raise api_error(update.error)
         if update.finish is Finish.CANCELLED:
             raise Cancelled("The request was cancelled.")
+        self.cached = update.cached
         delta = self._text.push(update.tokens)
         text, stop = delta.text, delta.stop
         self._tokens += delta.counted

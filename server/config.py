@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from scheduler.model.importing.manifest import Activations, KvCache
 from server.logs import PARTS
+from server.sizes import SIZE
 
 PREFIX = "PACELINE_"
 
@@ -48,7 +49,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ""
     context: Annotated[
         Annotated[int, Meta(ge=16)] | None,
-        _meta("Model", "Tokens of a request at the most, prompt and answer; unset is the model's own."),
+        _meta(
+            "Model",
+            "Tokens of a request at the most, prompt and answer; unset is as the model and memory allow.",
+        ),
     ] = None
 
     weights: Annotated[
@@ -62,10 +66,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         KvCache, _meta("Import", "What keys and values are kept as; auto is float32 where that fits the memory.")
     ] = "auto"
 
-    slots: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        _meta("Engine", "Requests computed at once; unset is 32, or fewer where memory is short."),
-    ] = None
+    memory: Annotated[
+        Annotated[str, Meta(pattern=f"^({SIZE})?$")],
+        _meta("Engine", "Memory for all, weights and cache, as in 2GiB; empty is 80% of what is free and granted."),
+    ] = ""
+    slots: Annotated[Annotated[int, Meta(ge=1)] | None, _meta("Engine", "Requests computed at once; unset is 32.")] = (
+        None
+    )
+    prefix_reuse: Annotated[
+        bool, _meta("Engine", "Whether prompts stay in memory for later ones that begin alike.")
+    ] = True
     step_rows: Annotated[
         int, _meta("Engine", "Tokens of one step at the most: longer prompts are computed in chunks.", ge=16, le=8192)
     ] = 256
@@ -101,6 +111,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     api_key_file: Annotated[
         str, _meta("Access", "A file of named, hashed keys; `paceline key NAME` makes its lines.")
     ] = ""
+    isolate_keys: Annotated[
+        bool, _meta("Access", "Whether prompts are reused only for requests with the same API key.")
+    ] = False
     public_metrics: Annotated[bool, _meta("Access", "Whether /metrics is answered without a key.")] = False
     cors_origins: Annotated[
         list[str], _meta("Access", "Web origins whose pages may use the API, or * for every one.")

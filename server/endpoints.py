@@ -124,7 +124,9 @@ class Endpoints:
         streaming = call.streaming
         if call.handling.request_id:
             request.state.request_id = call.handling.request_id
-        made = generation(self._service, call, prompts, id_, [request.state.request_id])
+        made = generation(
+            self._service, call, prompts, id_, [request.state.request_id], getattr(request.state, "key", "")
+        )
         renderer = make(Head(id_, call.model or self._service.name), include_usage=streaming.include_usage)
         if not streaming.wanted:
             return LaterReply(lambda: made.reply(renderer))

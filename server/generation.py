@@ -92,7 +92,7 @@ class Generation:
                 if piece is not None:
                     told[piece.index].take(piece)
         parts = [one.part(index) for index, one in enumerate(told)]
-        return renderer.reply(parts, Usage(self.prompt_tokens, sum(one.tokens for one in told)))
+        return renderer.reply(parts, self._usage(sum(one.tokens for one in told)))
 
     async def events(self, renderer: Renderer, *, usage: bool, continuous: bool) -> AsyncGenerator[bytes, None]:
         """The server-sent events of a stream; `usage` asks for the counts at the end, `continuous` in every chunk."""
@@ -104,11 +104,15 @@ class Generation:
                     yield KEEP_ALIVE
                     continue
                 tokens[piece.index] = piece.tokens
-                counts = Usage(self.prompt_tokens, sum(tokens)) if continuous else None
+                counts = self._usage(sum(tokens)) if continuous else None
                 for part in _parts(piece, piece.index not in begun):
                     begun.add(piece.index)
                     yield renderer.chunk(part, counts)
-        yield (renderer.usage(Usage(self.prompt_tokens, sum(tokens))) if usage else b"") + DONE
+        yield (renderer.usage(self._usage(sum(tokens))) if usage else b"") + DONE
+
+    def _usage(self, tokens: int) -> Usage:
+        cached = sum(choice.cached for choice in self.choices if choice.first)
+        return Usage(self.prompt_tokens, tokens, cached)
 
     def _submit(self) -> Stream:
         try:

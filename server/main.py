@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from starlette.applications import Starlette
 
-from scheduler.config import EngineConfig, fit
+from scheduler.config import MEMORY_SHARE, EngineConfig, Memory, fit
 from scheduler.engine import PackedEngine
 from scheduler.host import available_memory, cores
 from scheduler.model.importing import ImportOptions
@@ -41,6 +41,7 @@ from server.pages import page_routes
 from server.progress import RichProgress
 from server.prompt import Prompter
 from server.service import Service
+from server.sizes import bytes_of, gib
 from server.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -51,11 +52,23 @@ LOGGER = logging.getLogger("paceline.server")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served, in what room."""
+    """What is served, in what room; `memory` is the budget in bytes."""
 
     spec: ModelSpec
     config: EngineConfig
+    memory: int
     names: tuple[str, ...]
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """What the budget goes to, in bytes."""
+        spec, config = self.spec, self.config
+        needs = Memory.of(spec, self.memory, slots=config.slots, step_rows=config.step_rows)
+        return {
+            "weights": spec.weight_bytes,
+            "work": needs.fixed - spec.weight_bytes + config.context * needs.per_context,
+            "cache": config.budget * spec.kv_bytes_per_token,
+        }
 
 
 def serve(options: Options, console: Console) -> int:
@@ -101,7 +114,7 @@ def hello(served: Served) -> dict[str, object]:
         "version": version("paceline"),
         "models": served.names,
         **config,
-        "capacity": served.config.slots * served.config.context,
+        "capacity": served.config.budget,
         "bytes_per_token": served.spec.kv_bytes_per_token,
     }
 
@@ -117,15 +130,27 @@ def prepare(options: Options, console: Console) -> Served:
     )
     folder = cached_import(source, cache_folder(options), import_options, RichProgress(console))
     spec = ModelSpec.from_folder(folder)
+    memory = budget(options.memory)
     config = fit(
         spec,
         slots=options.slots,
         context=options.context,
         step_rows=options.step_rows,
         threads=options.threads or cores(),
-        memory=available_memory(),
+        memory=memory,
+        reuse=options.prefix_reuse,
     )
-    return Served(spec, config, tuple(options.served_model_name) or (spec.name,))
+    return Served(spec, config, memory, tuple(options.served_model_name) or (spec.name,))
+
+
+def budget(asked: str) -> int:
+    """The bytes that everything may take."""
+    at_hand = available_memory()
+    if not asked:
+        return int(at_hand * MEMORY_SHARE)
+    if bytes_of(asked) > at_hand:
+        LOGGER.warning("a memory of %s was asked for, and %s are at hand", asked, gib(at_hand))
+    return bytes_of(asked)
 
 
 def cache_folder(options: Options) -> Path:
@@ -139,8 +164,15 @@ def cache_folder(options: Options) -> Path:
 def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tuple[Bridge, Service]:
     """Everything behind the HTTP server, not started yet."""
     spec, config = served.spec, served.config
-    metrics = Metrics(served.names[0], config.slots * config.context, lambda: bridge.state)
-    metrics.cache_config(slots=config.slots, context=config.context, bytes_per_token=spec.kv_bytes_per_token)
+    metrics = Metrics(served.names[0], config.budget, lambda: bridge.state)
+    metrics.cache_config(
+        slots=config.slots,
+        context=config.context,
+        tokens=config.budget,
+        bytes_per_token=spec.kv_bytes_per_token,
+        enable_prefix_caching=config.prefix_reuse,
+    )
+    metrics.memory(served.parts)
 
     def open_engine() -> PackedEngine:
         return PackedEngine(PackedSession(spec, config), config)
@@ -148,9 +180,9 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
     bridge = Bridge(lambda sink: Worker(open_engine, sink), config.slots + options.max_queue, [metrics, *watchers])
     created = int(time())
     service = Service(
-        cards=tuple(ModelCard(name, created, config.context) for name in served.names),
+        cards=tuple(ModelCard(name, created, config.longest) for name in served.names),
         prompter=Prompter.from_folder(
-            spec.folder, context=config.context, vocab_size=spec.vocab_size, end_tokens=spec.end_tokens
+            spec.folder, context=config.longest, vocab_size=spec.vocab_size, end_tokens=spec.end_tokens
         ),
         vocabulary=Vocabulary.from_folder(spec.folder),
         bridge=bridge,
@@ -158,6 +190,7 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
         max_body=options.max_body,
         inflight=Inflight(),
         on_unknown=refuse if options.unknown_fields == "refuse" else warn,
+        isolate_keys=options.isolate_keys,
         versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
     )
     return bridge, service
@@ -173,15 +206,15 @@ def announce(options: Options, served: Served, address: str, console: Console) -
 
 def banner(served: Served, address: str) -> Panel:
     """What is served, in what room, and where."""
-    spec, config = served.spec, served.config
+    config = served.config
     table = Table.grid(padding=(0, 2))
-    cache = config.slots * config.context * spec.kv_bytes_per_token / 2**30
-    weights = sum(path.stat().st_size for path in spec.folder.glob("model.onnx*")) / 2**30
+    parts = served.parts
     for name, value in (
         ("model", ", ".join(served.names)),
-        ("slots", f"{config.slots} of {config.context} tokens, {config.step_rows} rows a step"),
+        ("slots", f"{config.slots} of up to {config.context} tokens, {config.step_rows} rows a step"),
         ("threads", f"{config.threads}"),
-        ("memory", f"{weights:.2f} GiB of weights, up to {cache:.2f} GiB of cache as tokens arrive"),
+        ("memory", f"{gib(served.memory)}: {gib(parts['weights'])} of weights, {gib(parts['work'])} to work"),
+        ("cache", f"{config.budget} tokens in {gib(parts['cache'])}, taken as they arrive"),
         ("address", f"{address}/v1"),
     ):
         table.add_row(f"[bold]{name}[/bold]", value)

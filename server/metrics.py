@@ -1,6 +1,6 @@
 """Step reports and finished requests to Prometheus, under vLLM's names. Knows nothing of the event loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -75,7 +75,11 @@ class Metrics:
         self._in_flight: dict[str, Request] = {}
         self._running = self._gauge("vllm:num_requests_running", "Requests in the running batch.")
         self._waiting = self._gauge("vllm:num_requests_waiting", "Requests waiting for a slot.")
-        self._usage = self._gauge("vllm:kv_cache_usage_perc", "Used part of the KV cache, 0 to 1.")
+        self._reusable = self._gauge("paceline_reusable_tokens", "Tokens kept for prompts that begin alike.")
+        self._usage = self._gauge(
+            "vllm:kv_cache_usage_perc",
+            "Part of the KV cache that requests use, 0 to 1; what is kept for reuse is free.",
+        )
         self._preemptions = self._counter("vllm:num_preemptions", "Requests preempted.")
         self._prompt = self._counter("vllm:prompt_tokens", "Prompt tokens computed.")
         self._generation = self._counter("vllm:generation_tokens", "Tokens generated.")
@@ -112,6 +116,12 @@ class Metrics:
         info = Info("vllm:cache_config", "The KV cache.", list(self._labels), registry=self._registry)
         info.labels(**self._labels).info({name: str(fact) for name, fact in facts.items()})
 
+    def memory(self, parts: Mapping[str, int]) -> None:
+        """Publish what the memory budget goes to, in bytes."""
+        gauge = Gauge("paceline_memory_bytes", "Memory set apart.", (*_LABELS, "kind"), registry=self._registry)
+        for kind, size in parts.items():
+            gauge.labels(**self._labels, kind=kind).set(size)
+
     def submitted(self, request: Request) -> None:
         """A request was handed to the scheduler."""
         self._in_flight[request.id] = request
@@ -123,6 +133,8 @@ class Metrics:
         self._running.set(report.running)
         self._waiting.set(report.waiting)
         self._usage.set(report.cached_tokens / self._capacity)
+        self._reusable.set(report.reusable_tokens)
+        self._preemptions.inc(report.preempted)
         self._generation.inc(sum(len(event.tokens) for event in report.events))
         if report.decode_rows or report.prefill_rows:
             self._computed(report)

@@ -107,7 +107,12 @@ def _common(fields: CommonBody) -> dict[str, Any]:
             include=fields.include_stop_str_in_output,
         ),
         "streaming": _streaming(fields),
-        "handling": Handling(request_id=fields.request_id, priority=fields.priority, timeout=fields.timeout),
+        "handling": Handling(
+            request_id=fields.request_id,
+            priority=fields.priority,
+            timeout=fields.timeout,
+            cache_salt=fields.cache_salt or "",
+        ),
     }
 
 

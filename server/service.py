@@ -19,6 +19,7 @@ class Service:
         cards: the model under its name, then under its aliases.
         max_body: bytes of a request body at the most.
         versions: what is reported by /version.
+        isolate_keys: whether requests share prompts only with those of the same API key.
         on_unknown: what is done about a body's unknown field.
     """
 
@@ -31,6 +32,7 @@ class Service:
     versions: dict[str, str]
     inflight: Inflight
     on_unknown: OnUnknown
+    isolate_keys: bool
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ class Update:
         tokens: new token ids.
         logprobs: one for each of `tokens`, where asked for.
         prompt_logprobs: one for each prompt token after the first, where asked for: once.
+        cached: how many of the prompt's tokens needed no computing.
         finish: None while it goes on.
         error: set exactly where `finish` is FAILED.
     """
@@ -29,6 +30,7 @@ class Update:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    cached: int = 0
     finish: Finish | None = None
     error: EngineError | None = None
 
@@ -42,7 +44,7 @@ class Update:
         self.tokens += event.tokens
         self.logprobs += event.logprobs
         self.prompt_logprobs += event.prompt_logprobs
-        self.finish, self.error = event.finish, event.error
+        self.finish, self.error, self.cached = event.finish, event.error, event.cached
 
 
 class Stream:

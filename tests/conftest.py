@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from scheduler.model.importing import ImportOptions, Silent, import_model
 from scheduler.model.importing.cache import cached_import
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes proves nothing
+settings.load_profile("untimed")
 
 HERE = Path(__file__).parent
 FOLDERS = {path.name: path for path in sorted((HERE / "models").iterdir()) if path.is_dir()}

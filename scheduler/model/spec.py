@@ -22,6 +22,8 @@ class ModelSpec:
         vocab_size: width of the logits.
         end_tokens: ids that end a text.
         kv_itemsize: bytes of one number in the KV cache.
+        heads: of the queries.
+        hidden: width of a row between the layers.
     """
 
     folder: Path
@@ -33,11 +35,18 @@ class ModelSpec:
     vocab_size: int
     end_tokens: frozenset[int]
     kv_itemsize: int = 4
+    heads: int = 1
+    hidden: int = 1
 
     @property
     def kv_bytes_per_token(self) -> int:
         """KV cache bytes of one token over all layers, keys and values."""
         return 2 * self.layers * self.kv_heads * self.head_size * self.kv_itemsize
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the graph and its weights on disk, about what they take in memory."""
+        return sum(path.stat().st_size for path in self.folder.glob("model.onnx*"))
 
     @classmethod
     def from_folder(cls, folder: Path) -> "ModelSpec":
@@ -54,6 +63,8 @@ class ModelSpec:
             vocab_size=manifest["vocab_size"],
             end_tokens=frozenset(end if isinstance(end, list) else [end]),
             kv_itemsize=1 if manifest.get("kv_cache") == "int8" else 4,
+            heads=decoder["num_attention_heads"],
+            hidden=decoder["hidden_size"],
         )
 
 

@@ -1,5 +1,7 @@
+import sys
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +30,12 @@ class Ledger:
                 self.ends[event.id] = [event]
 
 
-def engine(slots: int = 4, step_rows: int = 16) -> tuple[PackedEngine, FakeModel]:
-    config = EngineConfig(slots=slots, context=CONTEXT, step_rows=step_rows, threads=1)
+def engine(
+    slots: int = 4, step_rows: int = 16, *, tokens: int = sys.maxsize, reuse: bool = False
+) -> tuple[PackedEngine, FakeModel]:
+    config = EngineConfig(
+        slots=slots, context=CONTEXT, step_rows=step_rows, threads=1, tokens=tokens, prefix_reuse=reuse
+    )
     model = FakeModel(slots, config.capacity)
     return PackedEngine(model, config), model
 
@@ -47,17 +53,22 @@ def run_dry(engine: PackedEngine, ledger: Ledger) -> None:
     raise AssertionError("the engine does not come to rest")
 
 
-prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=70)
+STEMS = [[], list(range(40)), [*range(20), *range(60, 80)]]
+prompts = st.builds(
+    lambda stem, rest: [*stem, *rest],
+    st.sampled_from(STEMS),  # so that prompts begin alike
+    st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30),
+)
 arrivals = st.lists(
     st.tuples(prompts, st.integers(0, 30), st.integers(0, 25), st.none() | st.integers(0, 40)), min_size=1, max_size=9
 )
 
 
-@given(arrivals, st.integers(1, 5), st.integers(1, 64))
-def test_any_arrivals_budget_and_cancels_give_each_request_what_it_gets_alone(
-    arrivals: list[tuple[list[int], int, int, int | None]], slots: int, step_rows: int
+@given(arrivals, st.integers(1, 5), st.integers(1, 64), st.integers(100, 400), st.booleans())
+def test_any_mix_of_arrivals_preemptions_reuse_and_cancels_gives_each_request_what_it_gets_alone(
+    arrivals: list[tuple[list[int], int, int, int | None]], slots: int, step_rows: int, tokens: int, reuse: bool
 ) -> None:
-    packed, model = engine(slots, step_rows)
+    packed, model = engine(slots, step_rows, tokens=tokens, reuse=reuse)
     ledger = Ledger()
     for step in range(80):
         for i, (prompt, count, at, cancel_at) in enumerate(arrivals):
@@ -67,17 +78,18 @@ def test_any_arrivals_budget_and_cancels_give_each_request_what_it_gets_alone(
                 packed.drop(f"{i}")
         ledger.read(packed.step())
         packed.check()
+        assert sum(len(slot) for slot in model.slots) <= tokens
     run_dry(packed, ledger)
     for i, (prompt, count, at, cancel_at) in enumerate(arrivals):
-        end, tokens = ledger.ends[f"{i}"][0], ledger.tokens[f"{i}"]
+        end, told = ledger.ends[f"{i}"][0], ledger.tokens[f"{i}"]
         if end.finish is Finish.CANCELLED:
             assert cancel_at is not None
             assert cancel_at >= at
-            assert tokens == solo(prompt, len(tokens))
+            assert told == solo(prompt, len(told))
         else:
             assert end.finish is Finish.LENGTH
-            assert tokens == solo(prompt, count)
-    assert all(slot == [] for slot in model.slots)
+            assert told == solo(prompt, count)
+    assert reuse or all(slot == [] for slot in model.slots)
 
 
 def test_an_end_token_ends_the_request_and_is_delivered() -> None:
@@ -174,3 +186,95 @@ def test_the_summary_of_a_request_has_its_moments_in_order_and_its_counts() -> N
     assert summary is not None
     assert summary.arrived <= summary.started <= summary.first_token <= summary.ended
     assert (summary.prompt_tokens, summary.new_tokens) == (3, 3)
+
+
+def test_who_makes_way_is_the_youngest_and_the_oldest_never_waits() -> None:
+    packed, _ = engine(slots=3, step_rows=64, tokens=CONTEXT)
+    for name in "abc":
+        packed.add(request(name, [ord(name)] * 30, 80))
+    ledger, speakers, preempted = Ledger(), list[set[str]](), 0
+    while "a" not in ledger.ends:
+        report = packed.step()
+        packed.check()
+        ledger.read(report)
+        speakers.append({event.id for event in report.events})
+        preempted += report.preempted
+    assert all("a" in told for told in speakers)
+    assert preempted == 2
+    run_dry(packed, ledger)
+    assert all(ledger.tokens[name] == solo([ord(name)] * 30, 80) for name in "abc")
+
+
+def test_a_request_reserves_no_more_than_it_needs_at_present() -> None:
+    packed, _ = engine(slots=4, step_rows=64, tokens=CONTEXT)
+    for name in "abcd":
+        packed.add(request(name, [ord(name)] * 10, 100))
+    assert packed.step().running == 4
+
+
+def test_what_can_never_fit_the_budget_is_refused_before_it_is_taken() -> None:
+    packed, _ = engine(tokens=50)
+    with pytest.raises(RequestFailed, match="51 tokens do not fit the 50"):
+        packed.add(request("a", [1] * 31, 20))
+    packed.add(request("b", [1] * 30, 20))
+    run_dry(packed, Ledger())
+
+
+def test_the_next_turn_of_a_chat_takes_over_the_slot_of_the_last_one() -> None:
+    packed, model = engine(slots=2, step_rows=64, reuse=True)
+    ledger, prompt = Ledger(), list(range(30))
+    cached = []
+    for turn in range(3):
+        packed.add(request(f"{turn}", prompt, 5))
+        run_dry(packed, ledger)
+        summary = ledger.ends[f"{turn}"][0].summary
+        assert summary is not None
+        cached.append(summary.cached_tokens)
+        assert ledger.tokens[f"{turn}"] == solo(prompt, 5)
+        prompt = [*prompt, *ledger.tokens[f"{turn}"], 7, 8]
+    assert cached == [0, 30, 37]
+    assert {target for _, target, _ in model.copied} == {0}
+
+
+def test_a_prompt_that_begins_like_a_running_one_is_given_a_copy() -> None:
+    packed, model = engine(slots=3, step_rows=64, reuse=True)
+    packed.add(request("a", list(range(40)), 20))
+    packed.step()
+    packed.add(request("b", [*range(32), 90, 91], 20))
+    assert packed.step().prefill_rows == 2
+    assert model.copied == [(0, 1, 32)]
+
+
+def test_the_same_prompt_again_computes_its_last_two_tokens_and_no_single_row() -> None:
+    packed, _ = engine(step_rows=64, reuse=True)
+    ledger = Ledger()
+    for name in "ab":
+        packed.add(request(name, list(range(20)), 3))
+        report = packed.step()
+        ledger.read(report)
+        run_dry(packed, ledger)
+    assert report.prefill_rows == 2
+    assert ledger.tokens["a"] == ledger.tokens["b"]
+
+
+def test_requests_of_different_salts_share_nothing() -> None:
+    packed, _ = engine(step_rows=64, reuse=True)
+    rows = []
+    for name, salt in (("a", "x"), ("b", "y"), ("c", "x")):
+        packed.add(Request(name, tuple(range(20)), SamplingParams(max_tokens=1, temperature=0.0), salt=salt))
+        rows.append(packed.step().prefill_rows)
+    assert rows == [20, 20, 2]
+
+
+def test_prefixes_make_way_for_what_is_computed_now_the_least_recently_used_first() -> None:
+    packed, model = engine(slots=4, step_rows=128, tokens=130, reuse=True)
+    for name in "abc":
+        packed.add(request(name, [ord(name)] * 40, 1))
+        run_dry(packed, Ledger())
+    packed.add(request("a again", [*[ord("a")] * 40, 5], 1))
+    run_dry(packed, Ledger())
+    packed.add(request("d", [ord("d")] * 30, 1))
+    report = packed.step()
+    packed.check()
+    assert [len(slot) for slot in model.slots] == [41, 0, 40, 30]
+    assert report.reusable_tokens == 111

@@ -21,7 +21,7 @@ from scheduler.request import Request
 from tests.scheduler.recorder import Recorder
 
 SCHEDULES = int(os.environ.get("PACELINE_SCHEDULES", "200"))
-CONFIG = EngineConfig(slots=8, context=2048, step_rows=512, threads=2)
+CONFIG = EngineConfig(slots=8, context=2048, step_rows=512, threads=2, prefix_reuse=False)
 LENGTHS = [1, 2, 3, 5, 17, 33, 60, 64, 100, 128, 129, 200, 255, 257, 300, 511, 640, 1025, 2000]
 NEW_TOKENS = 6
 
@@ -70,6 +70,50 @@ def run(session: PackedSession, arrivals: dict[str, int], jobs: list[Job], step_
         engine.step()
         step += 1
     return recorder
+
+
+@pytest.fixture(scope="module")
+def tight_jobs() -> list[Job]:
+    """Prompts that begin alike, with answers long enough to outgrow a small budget."""
+    rng = np.random.default_rng(8)
+    text = rng.integers(17, 49_000, 300).tolist()
+    return [
+        Job(
+            f"{stem}+{tail}",
+            (*text[:stem], *rng.integers(17, 49_000, tail).tolist()),
+            SamplingParams(max_tokens=40, temperature=0.0 if tail % 2 else 1.2, seed=tail),
+        )
+        for stem in (1, 33, 200)
+        for tail in (1, 2, 17, 60)
+    ]
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_logits_are_bit_identical_with_preemption_and_reuse(
+    session: PackedSession, tight_jobs: list[Job], reuse: bool
+) -> None:
+    solo = {job.id: run(session, {job.id: 0}, [job], 512).seen[job.id] for job in tight_jobs}
+    preempted = cached = 0
+    for schedule in range(max(SCHEDULES // 20, 1)):
+        rng = np.random.default_rng(schedule)
+        config = replace(CONFIG, step_rows=int(rng.choice([16, 33, 128])), tokens=int(rng.choice([301, 400, 600])))
+        recorder = Recorder(session)
+        engine = PackedEngine(recorder, replace(config, prefix_reuse=reuse))
+        for job in rng.permutation(np.array(tight_jobs, object)):
+            engine.add(job.request())
+            for report in (engine.step() for _ in range(rng.integers(0, 9))):
+                preempted += report.preempted
+                cached += sum(event.summary.cached_tokens for event in report.events if event.summary)
+        while not engine.idle:
+            report = engine.step()
+            engine.check()
+            preempted += report.preempted
+            cached += sum(event.summary.cached_tokens for event in report.events if event.summary)
+        for job in tight_jobs:
+            assert len(recorder.seen[job.id]) == len(solo[job.id])
+            assert all(map(np.array_equal, recorder.seen[job.id], solo[job.id])), f"schedule {schedule}: {job.id}"
+    assert preempted > 0
+    assert (cached > 0) == reuse
 
 
 @pytest.fixture(scope="module")

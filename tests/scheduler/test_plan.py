@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.plan import LEAST_PREFILL, PADDING, Pending, StepPlan, chunk, plan
+from scheduler.plan import LEAST_PREFILL, PADDING, Pending, Room, chunk, overdrawn, plan
 
 pendings = st.builds(
     lambda computed, prompt, replay: (computed, prompt, replay if prompt == 0 else 0),
@@ -11,8 +11,11 @@ pendings = st.builds(
 )
 
 
+Situation = tuple[list[Pending], list[Pending], Room]
+
+
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list[Pending], list[Pending], list[int], int]:
+def situations(draw: st.DrawFn) -> Situation:
     slots = draw(st.integers(1, 12))
     used = draw(st.lists(st.integers(0, slots - 1), unique=True))
     running = []
@@ -20,14 +23,22 @@ def situations(draw: st.DrawFn) -> tuple[list[Pending], list[Pending], list[int]
         computed, prompt, replay = draw(pendings)
         if prompt == 1:  # only a prompt that is one token long is ever left with one
             computed = 0
-        running.append(Pending(f"r{slot}", slot, computed, prompt, replay))
-    waiting = [Pending(f"w{i}", None, 0, draw(st.integers(1, 300)), 0) for i in range(draw(st.integers(0, 6)))]
-    free = [slot for slot in range(slots) if slot not in used]
-    return running, waiting, free, draw(st.integers(1, 128))
+        held = computed + draw(st.sampled_from([0, 0, 50]))
+        turn = (draw(st.integers(0, 9)), slot)
+        running.append(Pending(f"r{slot}", slot, computed, prompt, replay, held=held, turn=turn))
+    free = [slot for slot in range(slots) if slot not in used][: draw(st.integers(0, 6))]
+    waiting = [
+        Pending(f"w{slot}", slot, 0, draw(st.integers(1, 300)), 0, waits=True, turn=(draw(st.integers(0, 9)), slot))
+        for slot in free
+    ]
+    waiting.sort(key=lambda p: p.turn)
+    promised = sum(p.promised for p in [*running, *waiting])
+    tokens = max(sum(p.least for p in running), promised if waiting else draw(st.integers(0, 4000)))
+    return running, waiting, Room(draw(st.integers(1, 128)), draw(st.integers(0, 128)), tokens)
 
 
-def planned(running: list[Pending], waiting: list[Pending], free: list[int], rows: int) -> StepPlan:
-    return plan(running, waiting, free, rows)
+def prompts(situation: Situation) -> list[Pending]:
+    return sorted((p for p in [*situation[0], *situation[1]] if p.prompt_rows), key=lambda p: p.turn)
 
 
 @given(st.integers(2, 2000), st.lists(st.integers(3, 300), min_size=1))
@@ -45,12 +56,9 @@ def test_a_prompt_of_one_token_is_one_row() -> None:
 
 
 @given(situations())
-def test_every_decoding_request_is_in_every_step(
-    situation: tuple[list[Pending], list[Pending], list[int], int],
-) -> None:
-    running = situation[0]
-    slices = {s.id: s for s in planned(*situation).slices}
-    for p in running:
+def test_every_decoding_request_is_in_every_step(situation: Situation) -> None:
+    slices = {s.id: s for s in plan(*situation).slices}
+    for p in situation[0]:
         if p.prompt_rows == 0:
             assert slices[p.id].decodes
             assert slices[p.id].count == 1
@@ -58,50 +66,61 @@ def test_every_decoding_request_is_in_every_step(
 
 
 @given(situations())
-def test_some_prompt_always_advances(situation: tuple[list[Pending], list[Pending], list[int], int]) -> None:
-    running, waiting, free, _ = situation
-    step = planned(*situation)
-    prompts = [p for p in running if p.prompt_rows]
-    if prompts or (waiting and free):
-        first = prompts[0].id if prompts else waiting[0].id
-        assert any(s.id == first for s in step.slices)
+def test_the_prompt_whose_turn_it_is_always_advances(situation: Situation) -> None:
+    for first in prompts(situation)[:1]:
+        assert any(s.id == first.id for s in plan(*situation).slices)
 
 
 @given(situations())
-def test_a_step_stays_within_its_rows_and_its_padding(
-    situation: tuple[list[Pending], list[Pending], list[int], int],
-) -> None:
-    running, _, _, rows = situation
-    step = planned(*situation)
+def test_a_step_stays_within_its_rows_and_its_padding(situation: Situation) -> None:
+    running, _, room = situation
+    step = plan(*situation)
     decoding = sum(p.prompt_rows == 0 for p in running)
-    assert sum(s.count for s in step.slices) <= max(rows, decoding + LEAST_PREFILL)
+    assert sum(s.count for s in step.slices) <= max(room.rows, decoding + LEAST_PREFILL)
+    assert sum(s.count for s in step.slices) - decoding <= max(room.prefill, LEAST_PREFILL)
     prefill = [s for s in step.slices if not s.decodes]
     if len(prefill) > 1:
         width = prefill[-1].slot - prefill[0].slot + 1
-        assert width * max(s.count for s in prefill) <= PADDING * max(rows, LEAST_PREFILL)
+        assert width * max(s.count for s in prefill) <= PADDING * max(room.rows, LEAST_PREFILL)
 
 
 @given(situations())
-def test_slices_are_sorted_unique_and_start_where_the_request_stands(
-    situation: tuple[list[Pending], list[Pending], list[int], int],
-) -> None:
-    running, waiting, free, _ = situation
-    step = planned(*situation)
+def test_a_step_stays_within_its_tokens(situation: Situation) -> None:
+    running, _, room = situation
+    after = {p.id: p.held for p in running}
+    for s in plan(*situation).slices:
+        after[s.id] = max(after.get(s.id, 0), s.start + s.count)
+    assert sum(after.values()) <= room.tokens
+
+
+@given(situations())
+def test_slices_are_sorted_unique_and_start_where_the_request_stands(situation: Situation) -> None:
+    running, waiting, _ = situation
+    step = plan(*situation)
     known = {p.id: p for p in [*running, *waiting]}
     order = [(not s.decodes, s.slot) for s in step.slices]
     assert order == sorted(set(order))
     assert len({s.slot for s in step.slices}) == len(step.slices)
     for s in step.slices:
         p = known[s.id]
-        assert s.start == p.computed
-        assert s.slot == p.slot if p.slot is not None else s.slot in free
+        assert (s.start, s.slot) == (p.computed, p.slot)
         assert s.samples == (s.count == p.prompt_rows + p.replay_rows)
 
 
 @given(situations())
-def test_waiting_requests_are_admitted_first_come_first_served(
-    situation: tuple[list[Pending], list[Pending], list[int], int],
-) -> None:
+def test_who_waits_is_admitted_in_turn(situation: Situation) -> None:
     waiting = situation[1]
-    admitted = planned(*situation).admitted
+    admitted = plan(*situation).admitted
     assert list(admitted) == [p.id for p in waiting[: len(admitted)]]
+
+
+@given(situations(), st.integers(0, 3000))
+def test_the_youngest_make_way_until_everybody_left_can_advance_and_no_longer(
+    situation: Situation, tokens: int
+) -> None:
+    running = situation[0]
+    gone = overdrawn(running, tokens)
+    left = running[: len(running) - len(gone)]
+    assert [*left, *reversed(gone)] == running
+    assert sum(p.least for p in left) <= tokens or left == running[:1]
+    assert not gone or sum(p.least for p in [*left, gone[-1]]) > tokens

@@ -16,7 +16,7 @@ from scheduler.request import Event, Finish, Request
 from scheduler.worker import State, Worker
 from tests.scheduler.fake_model import FakeModel, solo
 
-CONFIG = EngineConfig(slots=3, context=64, step_rows=16, threads=1)
+CONFIG = EngineConfig(slots=3, context=64, step_rows=16, threads=1, prefix_reuse=False)
 
 
 class Outside:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -74,6 +75,11 @@ def metric(text: str, name: str) -> float:
         if re.match(re.escape(base) + r"[{ ]", line) and label in line:
             return float(line.rsplit(" ", 1)[1])
     raise AssertionError(f"there is no {name}")
+
+
+def counts(usage: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """A reply's usage without what depends on what was asked before: the prompt's tokens that needed no computing."""
+    return {name: count for name, count in usage.items() if name != "prompt_tokens_details"}
 
 
 @contextmanager

@@ -45,6 +45,7 @@ COMMON: dict[str, tuple[set[str], list[object]]] = {
     "stream_options": (set(), [{"include_usage": True}]),  # only with stream
     "priority": ({"integer"}, [2**31, -(2**31) - 1]),
     "timeout": (NUMBER, [0, -1, 86_401]),
+    "cache_salt": ({"string"}, [""]),
 }
 COMPLETION = COMMON | {
     "prompt": (

@@ -67,12 +67,13 @@ def test_every_honoured_field_arrives() -> None:
         stop_token_ids=[5, 6], ignore_eos=True, include_stop_str_in_output=True, stream=True,
         stream_options={"include_usage": True, "continuous_usage_stats": True}, n=2, min_tokens=1, min_p=0.1,
         frequency_penalty=1, presence_penalty=-2, repetition_penalty=1.5, logit_bias={"7": -100, "8": 0}, logprobs=3,
-        prompt_logprobs=2, echo=True, priority=-5, timeout=2.5,
+        prompt_logprobs=2, echo=True, priority=-5, timeout=2.5, cache_salt="s",
     )  # fmt: skip
     assert (call.model, call.handling.request_id) == ("m", "r-1")
     assert dataclasses.astuple(call.sampling) == (7, 1, 0.5, 0.9, 40, 0.1, 1.0, -2.0, 1.5, ((7, -100.0),), 3)
     assert dataclasses.astuple(call.reporting) == (3, 2, True)
     assert (call.n, call.handling.priority, call.handling.timeout) == (2, -5, 2.5)
+    assert call.handling.cache_salt == "s"
     assert dataclasses.astuple(call.stopping) == (("a", "b"), frozenset({5, 6}), True, True)
     assert dataclasses.astuple(call.streaming) == (True, True, True)
 

@@ -46,7 +46,11 @@ def open_engine(setup: Setup) -> PackedEngine:
     """Load the packed folder."""
     spec = ModelSpec.from_folder(setup.folder)
     config = EngineConfig(
-        slots=setup.concurrency, context=setup.context, step_rows=setup.step_rows, threads=setup.threads
+        slots=setup.concurrency,
+        context=setup.context,
+        step_rows=setup.step_rows,
+        threads=setup.threads,
+        prefix_reuse=False,  # prompts come again and again, and shall be computed each time
     )
     return PackedEngine(PackedSession(spec, config), config)
 

@@ -1,0 +1,117 @@
+"""Where a waiting request would start, and with how much of its prompt computed: pure bookkeeping, nothing is done.
+
+A prompt that begins like what a slot holds takes that slot over where nobody owns it and little would be lost, and
+is given a copy where somebody does or much would. Only what prefill rows wrote is shared, and never the last two
+tokens of the prompt: computed again as a chunk of two rows they give the very logits that the request would get
+alone, where a single row would run another kernel, whose last bits differ.
+
+A request is admitted by its present need: its tokens so far and the next one. Knows neither requests nor the model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.slots import Prefix, SlotPool, TokenIds, common
+
+OWN_ROWS = 2
+"""Prompt tokens that every request computes itself."""
+
+
+LEAST_SHARED = 8
+"""Tokens below which sharing is not worth a copy: templates make all prompts begin alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request starts.
+
+    Attributes:
+        slot: its slot from then on; a reusable prefix in it is forgotten where `source` is another slot or None.
+        given: how many of its tokens are there already.
+        source: the slot that they are in; None where none are.
+    """
+
+    slot: int
+    given: int = 0
+    source: int | None = None
+
+
+class Placing:
+    """Finds places one after the other; each counts as taken for those that follow.
+
+    Args:
+        pool: of the slots, as they are before the step.
+        running: what owners of slots can share.
+        promised: tokens that the running requests have or will have when they have caught up.
+    """
+
+    def __init__(self, pool: SlotPool, running: Sequence[Prefix], promised: int) -> None:
+        self._pool = pool
+        self._running = running
+        self._free = list(pool.free())
+        self._kept = {prefix.slot: prefix for prefix in pool.kept}
+        self._pinned: set[int] = set()  # prefixes that will be copied, and so must stay for now
+        self._room = pool.budget - promised
+
+    def place(self, tokens: TokenIds, need: int, salt: str | None) -> Place | None:
+        """The place of a request or None where there is none.
+
+        Args:
+            tokens: its prompt.
+            need: its tokens so far and the next one.
+            salt: only prefixes with the same are shared; None shares nothing.
+        """
+        match, given = self._best(tokens, salt)
+        if match is not None:
+            place = self._take_over(match, given, need) or self._copy(match, given, need)
+            if place is not None:
+                return place
+        target = self._target()
+        if target is None or need > self._room:
+            return None
+        return self._claim(Place(target), need)
+
+    def _best(self, tokens: TokenIds, salt: str | None) -> tuple[Prefix | None, int]:
+        """Who shares the most of the prompt; of equals one whose slot is nobody's."""
+        best, given = None, 0
+        for prefix in (*self._kept.values(), *self._running) if salt is not None else ():
+            if prefix.salt == salt:
+                count = min(common(prefix.tokens, tokens), len(tokens) - OWN_ROWS)
+                if count > given and count >= LEAST_SHARED:
+                    best, given = prefix, count
+        return best, given
+
+    def _take_over(self, match: Prefix, given: int, need: int) -> Place | None:
+        """The match's own slot, where that loses less than it keeps, or there is no other."""
+        slot = match.slot
+        if self._kept.get(slot) is not match or slot in self._pinned:
+            return None
+        if 2 * given < len(match.tokens) and self._target(slot) is not None:
+            return None
+        cost = max(self._pool.held(slot), need)
+        return self._claim(Place(slot, given, slot), cost) if cost <= self._room else None
+
+    def _copy(self, match: Prefix, given: int, need: int) -> Place | None:
+        """Another slot, where the room is enough for both."""
+        kept = self._kept.get(match.slot) is match
+        pin = self._pool.held(match.slot) if kept and match.slot not in self._pinned else 0
+        target = self._target(match.slot)
+        if target is None or need + pin > self._room:
+            return None
+        if kept:
+            self._pinned.add(match.slot)
+        return self._claim(Place(target, given, match.slot), need + pin)
+
+    def _target(self, but: int | None = None) -> int | None:
+        """An empty slot, or else the one whose prefix was used least recently."""
+        if self._free:
+            return self._free[0]
+        return next((slot for slot in self._kept if slot != but and slot not in self._pinned), None)
+
+    def _claim(self, place: Place, cost: int) -> Place:
+        self._room -= cost
+        if place.slot in self._kept:
+            del self._kept[place.slot]
+        else:
+            self._free.remove(place.slot)
+        return place

@@ -1,0 +1,136 @@
+"""Requests in their KV slots: who starts where, what is left behind, who makes way. Knows no plans' insides, no clocks.
+
+What the slots hold together is within the budget before the model runs, not after.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from scheduler.config import EngineConfig
+from scheduler.model.protocol import Model
+from scheduler.placing import OWN_ROWS, Place, Placing
+from scheduler.plan import Pending, StepPlan
+from scheduler.request import Phase, Request
+from scheduler.slots import Prefix, SlotPool
+
+
+class Tenants:
+    """The slots of a model and the requests in them."""
+
+    def __init__(self, model: Model, config: EngineConfig) -> None:
+        self._model = model
+        self._reuse = config.prefix_reuse
+        self._pool = SlotPool(config.slots, config.budget)
+        self._places: dict[str, Place] = {}
+
+    @property
+    def running(self) -> int:
+        """How many slots are owned."""
+        return self._pool.used
+
+    @property
+    def cached(self) -> int:
+        """How many tokens' memory the requests hold."""
+        return self._pool.spent - self._pool.reusable
+
+    @property
+    def reusable(self) -> int:
+        """How much more is held for those who may come."""
+        return self._pool.reusable
+
+    def pending(self, r: Request) -> Pending:
+        """A running request as planning sees it."""
+        assert r.slot is not None, f"{r.id} runs without a slot"
+        return _pending(r, r.slot, r.computed, self._pool.held(r.slot), waits=False)
+
+    def candidates(self, waiting: Iterable[Request], running: Sequence[Request]) -> Iterator[Pending]:
+        """The waiting requests that have a place, in their order, up to the first that has none."""
+        self._places.clear()
+        promised = sum(self.pending(r).promised for r in running)
+        placing = Placing(self._pool, [p for r in running if (p := self._prefix(r)) is not None], promised)
+        for r in waiting:
+            salt = None if r.unscored else self._salt(r)
+            place = placing.place(r.ids, len(r.tokens) + 1, salt)
+            if place is None:
+                return
+            self._places[r.id] = place
+            held = self._pool.held(place.slot) if place.slot == place.source else 0
+            yield _pending(r, place.slot, place.given, held, waits=True)
+
+    def settle(self, plan: StepPlan, requests: Mapping[str, Request]) -> None:
+        """Make room for a plan, and move in whom it admits."""
+        places = {id_: self._places[id_] for id_ in plan.admitted}
+        spared = {p.source for p in places.values() if p.source is not None}
+        kept = {prefix.slot for prefix in self._pool.kept}
+        for place in places.values():
+            if place.slot in kept and place.slot != place.source:
+                self._forget(place.slot)
+        growth = sum(max(s.start + s.count - self._pool.held(s.slot), 0) for s in plan.slices)
+        for slot in self._pool.surplus(growth, spared):
+            self._forget(slot)
+        for id_, place in places.items():
+            self._move_in(requests[id_], place)
+        for s in plan.slices:
+            self._pool.hold(s.slot, s.start + s.count)
+
+    def leave(self, r: Request, *, keep: bool) -> None:
+        """Take a request's slot back; `keep` what others may reuse of it."""
+        assert r.slot is not None, f"{r.id} has no slot"
+        prefix = self._prefix(r) if keep else None
+        self._pool.give_back(r.slot, r.id, prefix)
+        if prefix is None:
+            self._model.release(r.slot)
+        r.slot = None
+
+    def keep_only(self, salts: Collection[str]) -> None:
+        """Forget what others may reuse, but for these."""
+        for prefix in self._pool.kept:
+            if prefix.salt not in salts:
+                self._forget(prefix.slot)
+
+    def check(self, requests: Iterable[Request]) -> None:
+        """Raise AssertionError where the slots' books and the requests' differ, or the budget is exceeded."""
+        owners, computed = dict[int, str](), dict[int, int]()
+        for r in requests:
+            assert (r.slot is None) == (r.phase is Phase.WAITING), r
+            if r.slot is not None:
+                owners[r.slot], computed[r.slot] = r.id, r.computed
+        self._pool.check(owners, computed)
+
+    def _move_in(self, r: Request, place: Place) -> None:
+        if place.source is not None:
+            if place.source in {prefix.slot for prefix in self._pool.kept}:
+                self._pool.touch(place.source)
+            self._model.copy(place.source, place.slot, place.given)
+        self._pool.take(place.slot, r.id)
+        r.start(place.slot, place.given)
+
+    def _forget(self, slot: int) -> None:
+        self._pool.forget(slot)
+        self._model.release(slot)
+
+    def _prefix(self, r: Request) -> Prefix | None:
+        """What others may share of a request: of its prompt what prefill rows have written, never a lone row."""
+        salt, count = self._salt(r), min(r.computed, len(r.prompt))
+        if salt is None or r.slot is None or count < OWN_ROWS:
+            return None
+        return Prefix(r.slot, salt, r.ids[:count])
+
+    def _salt(self, r: Request) -> str | None:
+        """Who may share with it: without reuse only siblings, whose name is theirs alone."""
+        return r.salt if self._reuse else r.siblings or None
+
+
+def _pending(r: Request, slot: int, computed: int, held: int, *, waits: bool) -> Pending:
+    prompt_rows = max(len(r.prompt) - computed, 0)
+    return Pending(
+        id=r.id,
+        slot=slot,
+        computed=computed,
+        prompt_rows=prompt_rows,
+        replay_rows=len(r.tokens) - computed - prompt_rows,
+        waits=waits,
+        held=held,
+        turn=r.turn,
+        scored_rows=r.unscored,
+        draws=r.params.max_tokens > 0,
+    )
