@@ -100,7 +100,7 @@ class RandomLlama:
 
 def shape_folder(name: str, cache: Path, progress: Progress) -> Path:
     """The packed folder of a shape, made once for each version of the packed form."""
-    options, shape = ImportOptions(name=f"random {name}"), SHAPES[name]
+    options, shape = ImportOptions(name=f"random {name}", activations="8"), SHAPES[name]
     digest = hashlib.sha256(f"{FORMAT} {shape} {msgspec.json.encode(options).decode()}".encode()).hexdigest()
     folder = cache / f"bench-{name}-{digest[:16]}"
     with locked(folder):

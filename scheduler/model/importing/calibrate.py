@@ -27,6 +27,9 @@ ROWS = 256
 PIECE = 256
 """Tokens that are run at a time: bounds what all layers' inputs take together."""
 
+PIECES = 8
+"""Pieces that are run, spread over the text, so that each of its kinds is met and a large model is done in a minute."""
+
 DATA = "model.onnx.data"
 _PRESENT = "prefill_present."
 
@@ -100,9 +103,11 @@ def calibrate(packed: ir.Model, text: Sequence[int], context: int, near: Path, p
     cache: dict[str, list[Floats]] = {name: [] for name in caches}
     with written(model, near, progress) as path:
         runner = Runner(path)
-        progress.start("calibrate", len(text))
-        for piece in pieces(text, min(PIECE, context)):
-            at = np.linspace(0, len(piece) - 1, max(ROWS * len(piece) // len(text), 1)).astype(np.int64)
+        chosen = spread(list(pieces(text, min(PIECE, context))), PIECES)
+        total = sum(map(len, chosen))
+        progress.start("calibrate", total)
+        for piece in chosen:
+            at = np.linspace(0, len(piece) - 1, max(ROWS * len(piece) // total, 1)).astype(np.int64)
             for name, array in zip([*names, *caches], runner.run(piece, [*names, *caches]), strict=True):
                 if name in cache:
                     cache[name].append(np.abs(array[0]).max(axis=1))
@@ -148,6 +153,12 @@ def write(model: ir.Model, path: Path, label: str, progress: Progress) -> None:
     progress.start(label, sum(value.const_value is not None for value in model.graph.initializers.values()))
     ir.save(model, path, external_data=DATA, callback=lambda _tensor, _info: progress.advance(1))
     progress.done()
+
+
+def spread(items: Sequence[Sequence[int]], count: int) -> list[Sequence[int]]:
+    """At most so many of the items, evenly spaced, first and last among them."""
+    at = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).astype(np.int64))
+    return [items[i] for i in at.tolist()]
 
 
 def pieces(text: Sequence[int], size: int) -> Iterator[Sequence[int]]:
