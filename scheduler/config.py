@@ -4,6 +4,7 @@ One budget of memory holds all: the process itself, the weights, what a step nee
 whose part is counted in tokens. See `Memory`.
 """
 
+import math
 import mmap
 import sys
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class EngineConfig:
         step_rows: rows of one step at the most (LEAST_PREFILL more when all decode).
         threads: of the model run.
         tokens: in the KV cache at the most, over all slots and for whatever purpose.
+        target_itl: seconds that a step with both kinds of rows may take, so far as LEAST_PREFILL rows allow.
         prefix_reuse: whether the prompts of requests that have ended are kept for those that begin alike.
     """
 
@@ -46,6 +48,7 @@ class EngineConfig:
     threads: int
     tokens: int = sys.maxsize
     prefix_reuse: bool = True
+    target_itl: float = math.inf
 
     @property
     def capacity(self) -> int:
@@ -107,7 +110,7 @@ class Memory:
 
 
 def fit(
-    spec: ModelSpec, *, slots: int | None, context: int | None, step_rows: int, threads: int, memory: int, reuse: bool
+    spec: ModelSpec, *, slots: int | None, context: int | None, step_rows: int, threads: int, memory: int
 ) -> EngineConfig:
     """The room for a model in a budget of `memory` bytes; None lets the budget decide.
 
@@ -129,6 +132,4 @@ def fit(
             f"that takes {room.needed(wanted) / 2**30:.2f} GiB{advice}"
         )
     tokens = min(room.tokens(wanted), slots * wanted)
-    return EngineConfig(
-        slots=slots, context=wanted, step_rows=step_rows, threads=threads, tokens=tokens, prefix_reuse=reuse
-    )
+    return EngineConfig(slots=slots, context=wanted, step_rows=step_rows, threads=threads, tokens=tokens)

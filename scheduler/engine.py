@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 from typing import Protocol
 
@@ -10,7 +11,9 @@ from scheduler.config import EngineConfig
 from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
 from scheduler.model.protocol import Model
+from scheduler.order import Order
 from scheduler.outcome import Outcome, outcomes
+from scheduler.pace import Load, Pace, load_of
 from scheduler.plan import Room, Slice, StepPlan, overdrawn, plan
 from scheduler.request import Event, Finish, Phase, Request
 from scheduler.siblings import awaited, unheld
@@ -31,6 +34,7 @@ class StepReport:
         reusable_tokens: tokens in the cache that belong to no request, kept for those that begin alike.
         preempted: requests that had to make way.
         model_seconds: the model run's share of step_seconds.
+        expected_seconds: what the longest step that is likely would take by what was measured.
         failure: set where the model run raised.
         slices: the plan's, for whoever draws the step: passing them on costs nothing.
     """
@@ -45,6 +49,7 @@ class StepReport:
     preempted: int = 0
     model_seconds: float = 0.0
     step_seconds: float = 0.0
+    expected_seconds: float = 0.0
     failure: EngineError | None = None
     slices: tuple[Slice, ...] = ()
 
@@ -83,9 +88,10 @@ class PackedEngine:
     def __init__(self, model: Model, config: EngineConfig) -> None:
         self._model = model
         self._config = config
-        self._tenants = Tenants(model, config)
+        self._order = Order()
+        self._pace = Pace()
+        self._tenants = Tenants(model, config, self._order)
         self._requests: dict[str, Request] = {}
-        self._count = 0
         self._events: list[Event] = []
         self._preempted = 0
         self._model_seconds = 0.0
@@ -105,8 +111,7 @@ class PackedEngine:
         if request.params.max_tokens == 0 and not request.unscored:
             self._events.append(request.end(Finish.LENGTH))
         else:
-            self._count += 1
-            request.number = self._count
+            self._order.join(request)
             self._requests[request.id] = request
 
     def drop(self, id_: str) -> None:
@@ -149,7 +154,7 @@ class PackedEngine:
 
     def _preempt(self) -> None:
         """Let the youngest make way where not everybody can advance within the budget."""
-        running = [self._tenants.pending(r) for r in sorted(self._running(), key=_seniority)]
+        running = [self._tenants.pending(r) for r in sorted(self._running(), key=attrgetter("seniority"))]
         for p in overdrawn(running, self._config.budget):
             request = self._requests[p.id]
             self._tenants.leave(request, keep=False)
@@ -158,10 +163,19 @@ class PackedEngine:
 
     def _plan(self) -> StepPlan:
         running = self._running()
-        waiting = sorted((r for r in self._requests.values() if r.phase is Phase.WAITING), key=_turn)
+        waiting = sorted((r for r in self._requests.values() if r.phase is Phase.WAITING), key=self._order.turn)
         candidates = self._tenants.candidates(unheld(waiting, running), running)
-        room = Room(self._config.step_rows, self._config.step_rows, self._config.budget)
-        return plan([self._tenants.pending(r) for r in running], candidates, room)
+        pending = [self._tenants.pending(r) for r in running]
+        rows = self._config.step_rows
+        prefill = min(rows, self._pace.rows_beside(pending, self._config.target_itl))
+        return plan(pending, candidates, Room(rows, prefill, self._config.budget))
+
+    def _most(self) -> Load:
+        """The most that a step is likely to compute."""
+        running, cached = self._tenants.running, self._tenants.cached
+        longest = max((r.computed for r in self._requests.values()), default=0)
+        rows = self._config.step_rows
+        return Load(running, cached, rows, rows * longest)
 
     def _running(self) -> list[Request]:
         return [r for r in self._requests.values() if r.phase is Phase.RUNNING]
@@ -175,7 +189,9 @@ class PackedEngine:
 
     def _commit(self, step_plan: StepPlan, found: Iterable[Outcome]) -> None:
         for s in step_plan.slices:
-            self._requests[s.id].computed += s.count
+            request = self._requests[s.id]
+            request.computed += s.count
+            self._order.computed(request, s.count, prefill=s.start < len(request.prompt), new=s.samples)
         for o in found:
             o.request.scores += o.scores
             tokens = () if o.token is None else (o.token,)
@@ -199,6 +215,7 @@ class PackedEngine:
         logprobs: tuple[TokenLogprobs, ...] = (),
     ) -> None:
         del self._requests[request.id]
+        self._order.leave(request)
         if request.slot is not None:
             self._tenants.leave(request, keep=error is None)
             if not self._config.prefix_reuse:
@@ -211,6 +228,9 @@ class PackedEngine:
         return events
 
     def _report(self, step_plan: StepPlan, begin: float, failure: EngineError | None) -> StepReport:
+        seconds = perf_counter() - begin
+        if step_plan.slices and failure is None:
+            self._pace.learn(load_of(step_plan.slices), seconds)
         return StepReport(
             events=self._take_events(),
             decode_rows=step_plan.decode_rows,
@@ -221,15 +241,8 @@ class PackedEngine:
             reusable_tokens=self._tenants.reusable,
             preempted=self._preempted,
             model_seconds=self._model_seconds,
-            step_seconds=perf_counter() - begin,
+            step_seconds=seconds,
+            expected_seconds=self._pace.seconds(self._most()),
             failure=failure,
             slices=step_plan.slices,
         )
-
-
-def _seniority(r: Request) -> tuple[int, int]:
-    return r.seniority
-
-
-def _turn(r: Request) -> tuple[float, ...]:
-    return r.turn

@@ -102,6 +102,7 @@ class Request:
         key: whose it is, for fair shares; all without a name are one.
         ids: the prompt as an array.
         number: of the engine's counting as they come.
+        rank: among the requests of its key, the lower goes first.
         tokens: the prompt and what was generated.
         computed: how many of `tokens` are in the KV cache; RUNNING requests have at least one pending.
         slot: the KV slot, exactly while RUNNING.
@@ -120,6 +121,7 @@ class Request:
     key: str = ""
     ids: NDArray[np.int32] = field(init=False, repr=False)
     number: int = field(default=0, init=False)
+    rank: int = field(default=0, init=False)
     tokens: list[int] = field(init=False)
     computed: int = field(default=0, init=False)
     slot: int | None = field(default=None, init=False)
@@ -156,11 +158,6 @@ class Request:
     def seniority(self) -> tuple[int, int]:
         """The lower goes first, and the higher makes way."""
         return self.priority, self.number
-
-    @property
-    def turn(self) -> tuple[float, ...]:
-        """Whose prompt is computed first, the lowest."""
-        return self.seniority
 
     def start(self, slot: int, given: int) -> None:
         """Run in a slot that holds the first `given` tokens already."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from scheduler.config import EngineConfig
 from scheduler.model.protocol import Model
+from scheduler.order import Order
 from scheduler.placing import OWN_ROWS, Place, Placing
 from scheduler.plan import Pending, StepPlan
 from scheduler.request import Phase, Request
@@ -16,8 +17,9 @@ from scheduler.slots import Prefix, SlotPool
 class Tenants:
     """The slots of a model and the requests in them."""
 
-    def __init__(self, model: Model, config: EngineConfig) -> None:
+    def __init__(self, model: Model, config: EngineConfig, order: Order) -> None:
         self._model = model
+        self._order = order
         self._reuse = config.prefix_reuse
         self._pool = SlotPool(config.slots, config.budget)
         self._places: dict[str, Place] = {}
@@ -40,7 +42,7 @@ class Tenants:
     def pending(self, r: Request) -> Pending:
         """A running request as planning sees it."""
         assert r.slot is not None, f"{r.id} runs without a slot"
-        return _pending(r, r.slot, r.computed, self._pool.held(r.slot), waits=False)
+        return self._pending(r, r.slot, r.computed, self._pool.held(r.slot), waits=False)
 
     def candidates(self, waiting: Iterable[Request], running: Sequence[Request]) -> Iterator[Pending]:
         """The waiting requests that have a place, in their order, up to the first that has none."""
@@ -54,7 +56,7 @@ class Tenants:
                 return
             self._places[r.id] = place
             held = self._pool.held(place.slot) if place.slot == place.source else 0
-            yield _pending(r, place.slot, place.given, held, waits=True)
+            yield self._pending(r, place.slot, place.given, held, waits=True)
 
     def settle(self, plan: StepPlan, requests: Mapping[str, Request]) -> None:
         """Make room for a plan, and move in whom it admits."""
@@ -96,6 +98,21 @@ class Tenants:
                 owners[r.slot], computed[r.slot] = r.id, r.computed
         self._pool.check(owners, computed)
 
+    def _pending(self, r: Request, slot: int, computed: int, held: int, *, waits: bool) -> Pending:
+        prompt_rows = max(len(r.prompt) - computed, 0)
+        return Pending(
+            id=r.id,
+            slot=slot,
+            computed=computed,
+            prompt_rows=prompt_rows,
+            replay_rows=len(r.tokens) - computed - prompt_rows,
+            waits=waits,
+            held=held,
+            turn=self._order.turn(r),
+            scored_rows=r.unscored,
+            draws=r.params.max_tokens > 0,
+        )
+
     def _move_in(self, r: Request, place: Place) -> None:
         if place.source is not None:
             if place.source in {prefix.slot for prefix in self._pool.kept}:
@@ -103,6 +120,7 @@ class Tenants:
             self._model.copy(place.source, place.slot, place.given)
         self._pool.take(place.slot, r.id)
         r.start(place.slot, place.given)
+        self._order.started(r)
 
     def _forget(self, slot: int) -> None:
         self._pool.forget(slot)
@@ -118,19 +136,3 @@ class Tenants:
     def _salt(self, r: Request) -> str | None:
         """Who may share with it: without reuse only siblings, whose name is theirs alone."""
         return r.salt if self._reuse else r.siblings or None
-
-
-def _pending(r: Request, slot: int, computed: int, held: int, *, waits: bool) -> Pending:
-    prompt_rows = max(len(r.prompt) - computed, 0)
-    return Pending(
-        id=r.id,
-        slot=slot,
-        computed=computed,
-        prompt_rows=prompt_rows,
-        replay_rows=len(r.tokens) - computed - prompt_rows,
-        waits=waits,
-        held=held,
-        turn=r.turn,
-        scored_rows=r.unscored,
-        draws=r.params.max_tokens > 0,
-    )

@@ -79,6 +79,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     step_rows: Annotated[
         int, _meta("Engine", "Tokens of one step at the most: longer prompts are computed in chunks.", ge=16, le=8192)
     ] = 256
+    target_itl: Annotated[
+        float, _meta("Engine", "Milliseconds between a stream's tokens while prompts are read; 0 is no target.", ge=0)
+    ] = 200.0
     threads: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         _meta("Engine", "Threads of the model run; unset is the cores that are really granted."),

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from time import time
@@ -138,8 +139,9 @@ def prepare(options: Options, console: Console) -> Served:
         step_rows=options.step_rows,
         threads=options.threads or cores(),
         memory=memory,
-        reuse=options.prefix_reuse,
     )
+    target = options.target_itl / 1000 or math.inf
+    config = replace(config, prefix_reuse=options.prefix_reuse, target_itl=target)
     return Served(spec, config, memory, tuple(options.served_model_name) or (spec.name,))
 
 

@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 def fitted(memory: int, slots: int | None = None, context: int | None = None) -> EngineConfig:
-    return fit(SMALL, slots=slots, context=context, step_rows=256, threads=1, memory=memory, reuse=True)
+    return fit(SMALL, slots=slots, context=context, step_rows=256, threads=1, memory=memory)
 
 
 @given(st.integers(0, 64 * 1024), st.none() | st.integers(1, 64), st.none() | st.integers(16, 8192))

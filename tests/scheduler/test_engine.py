@@ -9,6 +9,7 @@ from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine, StepReport
 from scheduler.errors import EngineDown, RequestFailed, StepFailed
 from scheduler.params import SamplingParams
+from scheduler.plan import LEAST_PREFILL
 from scheduler.request import Event, Finish, Request
 from tests.scheduler.fake_model import VOCABULARY, FakeModel, solo
 
@@ -255,6 +256,18 @@ def test_the_same_prompt_again_computes_its_last_two_tokens_and_no_single_row() 
         run_dry(packed, ledger)
     assert report.prefill_rows == 2
     assert ledger.tokens["a"] == ledger.tokens["b"]
+
+
+def test_beside_running_streams_a_step_takes_as_many_rows_of_prompts_as_its_target_allows() -> None:
+    config = EngineConfig(slots=2, context=CONTEXT, step_rows=100, threads=1, target_itl=1e-9)
+    packed = PackedEngine(FakeModel(2, config.capacity), config)
+    packed.add(request("a", [1] * 50, 60))
+    assert packed.step().prefill_rows == 50  # nobody waits for a token
+    packed.add(request("b", [2] * 90, 9))
+    assert packed.step().prefill_rows == LEAST_PREFILL  # whatever the target
+    ledger = Ledger()
+    run_dry(packed, ledger)
+    assert ledger.tokens["b"] == solo([2] * 90, 9)
 
 
 def test_requests_of_different_salts_share_nothing() -> None:

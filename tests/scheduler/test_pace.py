@@ -1,0 +1,72 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.pace import Load, Pace
+
+loads = st.builds(Load, st.integers(0, 32), st.integers(0, 100_000), st.integers(0, 512), st.integers(0, 2_000_000))
+machines = st.tuples(
+    st.floats(0.002, 0.3), st.floats(1e-4, 5e-3), st.floats(1e-4, 5e-3), st.floats(0, 1e-6), st.floats(0, 1e-6)
+)
+
+
+def truth(load: Load, machine: tuple[float, ...]) -> float:
+    return float(np.dot(load.numbers, machine))
+
+
+def busy(rng: np.random.Generator) -> Load:
+    """A step as servers have them: some decode beside a chunk, some do either alone."""
+    decode, prefill = rng.integers(0, 33) * rng.integers(0, 2), rng.integers(0, 257) * rng.integers(0, 2)
+    return Load(int(decode), int(decode * rng.integers(1, 4000)), int(prefill), int(prefill * rng.integers(0, 4000)))
+
+
+@given(machines, st.integers(0, 2**32))
+def test_after_a_few_hundred_steps_it_knows_a_machine_that_keeps_its_pace(
+    machine: tuple[float, ...], seed: int
+) -> None:
+    rng, pace = np.random.default_rng(seed), Pace()
+    for _ in range(300):
+        load = busy(rng)
+        pace.learn(load, truth(load, machine) * rng.uniform(0.95, 1.05))
+    for load in (busy(rng) for _ in range(20)):
+        assert pace.seconds(load) == pytest.approx(truth(load, machine), rel=0.25)
+
+
+@given(st.lists(st.tuples(loads, st.floats(0, 60)), max_size=60), loads)
+def test_whatever_it_has_seen_more_work_takes_longer_and_nothing_takes_no_time(
+    seen: list[tuple[Load, float]], load: Load
+) -> None:
+    pace = Pace()
+    for past, seconds in seen:
+        pace.learn(past, seconds)
+    more = Load(load.decode_rows + 1, load.decode_tokens, load.prefill_rows + 1, load.prefill_pairs)
+    assert 0 < pace.seconds(load) < pace.seconds(more) < math.inf
+
+
+@given(loads, st.integers(0, 8000), st.floats(0.001, 2))
+def test_the_rows_that_it_grants_meet_the_target_and_one_more_would_not(load: Load, before: int, target: float) -> None:
+    pace = Pace()
+    rows = pace.prefill_rows(load, before, target)
+
+    def with_rows(count: int) -> float:
+        whole = Load(
+            load.decode_rows, load.decode_tokens, load.prefill_rows + count, load.prefill_pairs + count * before
+        )
+        return pace.seconds(whole)
+
+    if rows >= 0:
+        assert with_rows(rows) <= target + 1e-9
+        assert with_rows(rows + 1) > target - 1e-9
+
+
+def test_a_machine_that_slows_down_is_believed_within_some_steps() -> None:
+    rng, pace = np.random.default_rng(3), Pace()
+    for slower in (1, 3):
+        for _ in range(400):
+            load = busy(rng)
+            pace.learn(load, slower * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)))
+    load = Load(8, 8000, 100, 0)
+    assert pace.seconds(load) == pytest.approx(3 * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)), rel=0.25)
