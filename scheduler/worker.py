@@ -22,6 +22,10 @@ class State(Enum):
     DOWN = "down"
 
 
+MOST_FAILURES = 5
+"""Steps in a row that may fail, each ending its requests, before the engine is given up."""
+
+
 class Stop:
     """The inbox message after which the thread ends everyone and itself."""
 
@@ -45,6 +49,7 @@ class Worker:
         self._lock = threading.Lock()
         self._state = State.LOADING
         self._failure: Exception | None = None
+        self._failed_steps = 0  # in a row
         self._thread = threading.Thread(target=self._run, name="paceline-scheduler", daemon=True)
 
     @property
@@ -88,11 +93,22 @@ class Worker:
             self._state = State.READY
             self._sink(StepReport())  # tells whoever watches that it is ready
             while self._obey(engine):
-                self._sink(engine.step())
+                report = engine.step()
+                self._sink(report)
+                self._judge(report)
         except Exception as error:  # whatever it was, everyone is told below
             self._failure = error
         finally:
             self._end_everyone(engine)
+
+    def _judge(self, report: StepReport) -> None:
+        """Give the engine up where one step after the other fails."""
+        if report.failure is None:
+            self._failed_steps *= not report.slices
+            return
+        self._failed_steps += 1
+        if self._failed_steps >= MOST_FAILURES:
+            raise EngineDown(f"{self._failed_steps} steps in a row failed, the last because {report.failure}")
 
     def _obey(self, engine: Engine) -> bool:
         """Follow the inbox, sleeping on it while there is nothing to compute; False after a stop."""

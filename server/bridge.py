@@ -5,7 +5,6 @@ The thread's sink wakes the event loop once a step; the loop hands each event to
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -16,11 +15,13 @@ from scheduler.errors import EngineDown
 from scheduler.request import Event, Finish, Request
 from scheduler.worker import State, Worker
 from server.errors import QueueFull
+from server.queue import Limits, Turnover, stalled
 from server.stream import Stream
 
 _WHY_NOT = {
     "loading": "the model is loading",
     "draining": "the server is shutting down",
+    "stalled": "the scheduler makes no progress",
     "down": "the scheduler is down",
 }
 
@@ -43,35 +44,40 @@ class Bridge:
 
     Args:
         make_worker: makes the worker around the sink that it is given.
-        room: requests that may be in flight, running and waiting together.
+        limits: how much is taken.
         watchers: told of every request, report and rejection.
     """
 
     def __init__(
         self,
         make_worker: Callable[[Callable[[StepReport], None]], Worker],
-        room: int,
+        limits: Limits,
         watchers: Sequence[Watcher],
     ) -> None:
         self._worker = make_worker(self._sink)
-        self._room = room
+        self._limits = limits
         self._watchers = tuple(watchers)
         self._meant: dict[str, Finish] = {}  # how a cancelled request ended in its reader's eyes
         self._streams: dict[str, Stream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._endings: deque[float] = deque(maxlen=32)
+        self._turnover = Turnover()
         self._draining = False
         self._opened = asyncio.Event()
+        self._fallen = asyncio.Event()
         self._heard = perf_counter()
         self._last = StepReport()
 
     @property
     def state(self) -> str:
-        """`loading`, `ready`, `draining` or `down`."""
+        """`loading`, `ready`, `stalled`, `draining` or `down`."""
         worker = self._worker.state
-        return "draining" if self._draining and worker is State.READY else worker.value
+        if worker is not State.READY:
+            return str(worker.value)
+        if stalled(self.in_flight, self.silence, self._last.expected_seconds):
+            return "stalled"
+        return "draining" if self._draining else "ready"
 
     @property
     def failure(self) -> Exception | None:
@@ -97,13 +103,17 @@ class Bridge:
         """Wait until the model is loaded, or has failed to: `state` says which."""
         await self._opened.wait()
 
+    async def fallen(self) -> None:
+        """Wait until the scheduler has ended, for whatever reason."""
+        await self._fallen.wait()
+
     def load(self) -> dict[str, int | str]:
         """What is in flight now, of how much."""
         last = self._last
         return {
             "state": self.state,
             "in_flight": len(self._streams),
-            "room": self._room,
+            "room": self._limits.room,
             "running": last.running,
             "waiting": last.waiting,
             "cached_tokens": last.cached_tokens,
@@ -113,21 +123,22 @@ class Bridge:
     @property
     def room(self) -> int:
         """Requests that may be in flight."""
-        return self._room
+        return self._limits.room
 
     def submit(self, requests: Sequence[Request]) -> Stream:
         """Hand a reply's requests to the scheduler, all or none.
 
         Raises:
-            QueueFull: there is no room for them beside the requests in flight.
+            QueueFull: there is no room for them beside the requests in flight, or they would wait too long.
             EngineDown: the model is loading, the scheduler has ended, or the server is draining.
         """
         if self.state != "ready":
             self._rejected(self.state)
             raise EngineDown(_WHY_NOT[self.state])
-        if len(self._streams) + len(requests) > self._room:
-            self._rejected("queue_full")
-            raise QueueFull(self._seconds_per_ending())
+        self._check_queue(len(requests))
+        if not self._streams:
+            self._heard = perf_counter()
+            self._turnover.begin(self._heard)
         stream = Stream([request.id for request in requests])
         for request in requests:
             self._worker.submit(request)  # may raise after the first: those before end by the worker's last words
@@ -160,11 +171,16 @@ class Bridge:
         await asyncio.to_thread(self._worker.stop)
         await self._quiet.wait()
 
-    def _seconds_per_ending(self) -> float:
-        """How long it took lately until a request ended: a place in the queue is free after about that."""
-        if len(self._endings) < 2:
-            return 1.0
-        return (perf_counter() - self._endings[0]) / len(self._endings)
+    def _check_queue(self, count: int) -> None:
+        """Raise QueueFull where so many more requests find no room, or would wait too long."""
+        now, ahead = perf_counter(), len(self._streams) + count
+        if ahead > self._limits.room:
+            self._rejected("queue_full")
+            raise QueueFull((ahead - self._limits.room) * self._turnover.seconds(now))
+        wait = self._turnover.wait(ahead - self._limits.slots, now)
+        if wait > self._limits.seconds:
+            self._rejected("queue_time")
+            raise QueueFull(wait - self._limits.seconds)
 
     def _sink(self, report: StepReport) -> None:
         """Called by the worker, in its thread."""
@@ -184,11 +200,13 @@ class Bridge:
                 stream.put(event)
             if event.finish is not None:
                 self._streams.pop(event.id, None)
-                self._endings.append(perf_counter())
+                self._turnover.ended(perf_counter())
         if not self._streams:
             self._quiet.set()
         self._heard, self._last = perf_counter(), report
         self._opened.set()
+        if self._worker.state is State.DOWN:
+            self._fallen.set()
         for watcher in self._watchers:
             watcher.step(report)
 

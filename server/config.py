@@ -90,6 +90,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, _meta("Engine", "Requests that may wait for a slot; more are answered with 429.", ge=0)
     ] = 256
 
+    max_queue_seconds: Annotated[
+        float, _meta("Engine", "Requests that would wait longer for a slot are answered with 429; 0 takes any.", ge=0)
+    ] = 0.0
+
     host: Annotated[str, _meta("Server", "The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
     uds: Annotated[str, _meta("Server", "A Unix socket to listen on, instead of an address.")] = ""
@@ -105,6 +109,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     drain_timeout: Annotated[
         float, _meta("Server", "Seconds that running requests have to finish after SIGTERM or Ctrl-C.", ge=0)
     ] = 30.0
+    exit_on_failure: Annotated[
+        bool, _meta("Server", "Whether to exit with status 1 when the engine cannot go on, for supervisors.")
+    ] = False
     trusted_proxies: Annotated[
         list[str], _meta("Server", "Addresses or networks whose X-Forwarded-For and -Proto are believed.")
     ] = []

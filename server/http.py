@@ -34,6 +34,7 @@ class HttpServer(uvicorn.Server):
         self._bridge = bridge
         self._ready = ready
         self._drain_timeout = options.drain_timeout
+        self._exit_on_failure = options.exit_on_failure
         self._tasks: set[asyncio.Task[None]] = set()
         self._status = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,6 +78,16 @@ class HttpServer(uvicorn.Server):
             self.should_exit = True
             return
         self._ready(self._address())
+        await self._mourn()
+
+    async def _mourn(self) -> None:
+        """Wait for the scheduler's end, and where it was no stop say so."""
+        await self._bridge.fallen()
+        if self._bridge.failure is not None:
+            LOGGER.error("the engine cannot go on: %s", self._bridge.failure)
+            if self._exit_on_failure:
+                self._status = 1
+                self.should_exit = True
 
     async def _drain(self, signal_name: str) -> None:
         if self._bridge.in_flight:

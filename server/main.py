@@ -41,6 +41,7 @@ from server.metrics import Metrics
 from server.pages import page_routes
 from server.progress import RichProgress
 from server.prompt import Prompter
+from server.queue import Limits
 from server.service import Service
 from server.sizes import bytes_of, gib
 from server.vocabulary import Vocabulary
@@ -179,7 +180,8 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
     def open_engine() -> PackedEngine:
         return PackedEngine(PackedSession(spec, config), config)
 
-    bridge = Bridge(lambda sink: Worker(open_engine, sink), config.slots + options.max_queue, [metrics, *watchers])
+    limits = Limits(config.slots, options.max_queue, options.max_queue_seconds or math.inf)
+    bridge = Bridge(lambda sink: Worker(open_engine, sink), limits, [metrics, *watchers])
     created = int(time())
     service = Service(
         cards=tuple(ModelCard(name, created, config.longest) for name in served.names),

@@ -31,7 +31,7 @@ ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 CHOICES = (1, 2, 5, 10, 20)
 KINDS = ("prefill", "decode", "mixed")
 FINISHED_REASONS = ("stop", "length", "abort", "error")
-REJECTIONS = ("queue_full", "loading", "draining", "down")
+REJECTIONS = ("queue_full", "queue_time", "loading", "stalled", "draining", "down")
 
 _LABELS = ("model_name", "engine")
 

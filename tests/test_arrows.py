@@ -17,6 +17,10 @@ FORBIDDEN = {
     "scheduler.request": ("scheduler.plan", "scheduler.model", "scheduler.engine"),
     "scheduler.plan": ("scheduler.request", "scheduler.model", "numpy", "time"),
     "scheduler.slots": ("onnxruntime", "scheduler.request", "scheduler.plan"),
+    "scheduler.placing": ("onnxruntime", "scheduler.request", "scheduler.plan"),
+    "scheduler.pace": ("scheduler.request", "scheduler.model", "numpy", "time"),
+    "scheduler.order": ("scheduler.plan", "scheduler.slots", "scheduler.model", "time"),
+    "scheduler.tenants": ("onnxruntime", "scheduler.engine", "scheduler.model.session", "time"),
     "scheduler.batch": ("onnxruntime", "scheduler.request"),
     "scheduler.sampling": ("scheduler.request", "scheduler.engine"),
     "scheduler.engine": ("threading", "onnxruntime", "scheduler.worker", "scheduler.model.session"),
@@ -45,6 +49,7 @@ FORBIDDEN = {
     "scheduler.outcome": ("scheduler.engine", "scheduler.model", "scheduler.slots"),
     "scheduler.siblings": ("scheduler.engine", "scheduler.model", "scheduler.slots"),
     "server.metrics": ("asyncio",),
+    "server.queue": ("asyncio", "scheduler", "time"),
     "server.load": ("scheduler", "starlette", "prometheus_client", "server.bridge", "server.schema", "server.render"),
 }
 

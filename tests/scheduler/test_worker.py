@@ -13,7 +13,7 @@ from scheduler.engine import PackedEngine, StepReport
 from scheduler.errors import EngineDown, EngineError, RequestFailed, StepFailed
 from scheduler.params import SamplingParams
 from scheduler.request import Event, Finish, Request
-from scheduler.worker import State, Worker
+from scheduler.worker import MOST_FAILURES, State, Worker
 from tests.scheduler.fake_model import FakeModel, solo
 
 CONFIG = EngineConfig(slots=3, context=64, step_rows=16, threads=1, prefix_reuse=False)
@@ -140,6 +140,30 @@ def test_a_failing_step_ends_its_requests_and_the_thread_goes_on() -> None:
     outside.wait("b")
     assert outside.tokens("b") == solo([1, 2, 3], 8)
     worker.stop()
+
+
+class FailingModel(FakeModel):
+    """A model none of whose runs comes to its end."""
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        raise StepFailed(f"no memory for {len(batch.input_ids)} rows")
+
+
+def test_one_failing_step_after_the_other_brings_the_engine_down_and_says_why() -> None:
+    worker, outside, _ = started(FailingModel(CONFIG.slots, CONFIG.capacity))
+    accepted = []
+    for number in range(100):
+        try:
+            worker.submit(request(f"{number}"))
+        except EngineDown:
+            break
+        accepted.append(f"{number}")
+        outside.wait(f"{number}")
+    worker.join()
+    assert MOST_FAILURES <= len(accepted) < 100
+    assert all(isinstance(outside.end(id_).error, EngineError) for id_ in accepted)
+    assert worker.state is State.DOWN
+    assert f"{MOST_FAILURES} steps in a row failed" in str(worker.failure)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["submit", "cancel"])), max_size=30))
