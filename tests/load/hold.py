@@ -1,0 +1,157 @@
+"""The load figures of a server under stress, by hand: python -m tests.load.hold a b f --model FOLDER
+
+Each scenario starts `paceline serve` anew and prints one line of figures. They depend on the machine and on who shares
+it; nothing here asserts them.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import httpx
+
+from tests.load.client import Told, Watch, percentile, stream, words
+from tests.server.live import Live, metric, serving
+
+LIMITS = httpx.Limits(max_connections=None)
+
+
+def client(live: Live) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=live.url, timeout=600, limits=LIMITS)
+
+
+def rss(live: Live) -> int:
+    """Kibibytes of anonymous memory."""
+    status = Path(f"/proc/{live.process.pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0])
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
+
+
+async def a_long_prompt_beside_streams(live: Live, _: float) -> str:
+    async with client(live) as http, Watch(http) as watch:
+        await asyncio.gather(stream(http, words(9, 3000), 2), stream(http, words(8, 200), 40))  # learns the pace
+        streams = [asyncio.create_task(stream(http, words(i, 60), 500)) for i in range(4)]
+        await asyncio.sleep(2)
+        long = await stream(http, words(7, 8000), 4)
+        told = await asyncio.gather(*streams)
+    gaps = [gap for one in told for gap in one.gaps]
+    return (
+        f"ITL median {ms(percentile(gaps, 0.5))}, p99 {ms(percentile(gaps, 0.99))}, worst {ms(max(gaps))}; "
+        f"TTFT of the 8,000 {long.ttft:.1f} s; probes p99 {ms(percentile(watch.times, 0.99))}"
+    )
+
+
+async def b_short_prompts_behind_a_long_one(live: Live, _: float) -> str:
+    async with client(live) as http:
+        long = asyncio.create_task(stream(http, words(7, 6000), 8))
+        await asyncio.sleep(0.05)
+        short = await asyncio.gather(*(stream(http, words(i, 20), 8) for i in range(10)))
+        return f"TTFT short, worst {max(one.ttft for one in short):.2f} s; long {(await long).ttft:.2f} s"
+
+
+async def c_twice_the_capacity(live: Live, seconds: float) -> str:
+    """Sixty-four clients in a closed loop, 30 % of which leave in the middle."""
+    found, loop, rng = Counter[str](), asyncio.get_running_loop(), random.Random(0)
+    end, sizes = loop.time() + seconds, list[tuple[int, int]]()
+
+    async def one(http: httpx.AsyncClient) -> None:
+        while loop.time() < end:
+            leave = rng.randrange(1, 20) if rng.random() < 0.3 else None
+            told = await stream(http, words(rng.randrange(10**6), rng.randrange(5, 300)), 40, leave=leave)
+            found["left" if leave else f"{told.status}"] += 1
+            sizes.append((found.total(), rss(live)))
+
+    async with client(live) as http:
+        async with Watch(http) as watch:
+            await asyncio.gather(*(one(http) for _ in range(64)))
+        load = (await http.get("/load")).json()
+    (first, before), (last, after) = sizes[len(sizes) // 3], sizes[-1]
+    return (
+        f"{dict(found)}; RssAnon {before // 1024} -> {after // 1024} MiB, {(after - before) / (last - first):.2f} KiB "
+        f"a request after a third of the time; probes p99 {ms(percentile(watch.times, 0.99))}; at the end {load}"
+    )
+
+
+async def d_two_keys(live: Live, seconds: float) -> str:
+    """One key with 40 requests in flight, one with 4, for a while: tokens that each was given."""
+    given, loop = Counter[str](), asyncio.get_running_loop()
+    end = loop.time() + seconds
+
+    async def one(key: str, number: int, http: httpx.AsyncClient) -> None:
+        while loop.time() < end:
+            number += 1000
+            told = await stream(http, words(number, 100), 30, authorization=f"Bearer {key}")
+            given[key] += len(told.times) if loop.time() < end else 0
+
+    async with client(live) as http:
+        await asyncio.gather(*(one("much", i, http) for i in range(40)), *(one("few", 500 + i, http) for i in range(4)))
+    return f"{dict(given)}, ratio {given['much'] / given['few']:.2f}"
+
+
+async def f_a_chat_of_ten_turns(live: Live, _: float) -> str:
+    async with client(live) as http:
+        prompt, told = words(1, 300), Told()
+        for turn in range(10):
+            told = await stream(http, prompt, 40)
+            prompt = [*prompt, *words(turn + 50, 150)]
+    return f"TTFT of turn 10 ({len(prompt) - 150} tokens): {ms(told.ttft)}, usage {told.usage}"
+
+
+async def g_thirty_short_chats(live: Live, _: float) -> str:
+    async with client(live) as http:
+        told = await asyncio.gather(*(stream(http, words(i, 40), 30) for i in range(30)))
+    return f"{Counter(one.status for one in told)}, whole {sum(one.whole for one in told)}, worst TTFT " + ms(
+        max(one.ttft for one in told)
+    )
+
+
+async def h_sigterm_under_load(live: Live, _: float) -> str:
+    async with client(live) as http:
+        streams = [asyncio.create_task(stream(http, words(i, 40), 150)) for i in range(12)]
+        await asyncio.sleep(1)
+        live.process.send_signal(signal.SIGTERM)
+        told = await asyncio.gather(*streams)
+    live.process.wait(60)
+    return f"{sum(one.whole for one in told)} of {len(told)} whole, exit code {live.process.returncode}"
+
+
+Scenario = Callable[[Live, float], Coroutine[None, None, str]]
+SCENARIOS: dict[str, tuple[Scenario, list[str]]] = {
+    "a": (a_long_prompt_beside_streams, []),
+    "b": (b_short_prompts_behind_a_long_one, []),
+    "c": (c_twice_the_capacity, []),
+    "d": (d_two_keys, ["--slots", "4", "--api-key", "much", "--api-key", "few"]),
+    "e": (c_twice_the_capacity, ["--memory", "2GiB"]),
+    "f": (f_a_chat_of_ten_turns, []),
+    "f-": (f_a_chat_of_ten_turns, ["--no-prefix-reuse"]),
+    "g": (g_thirty_short_chats, []),
+    "h": (h_sigterm_under_load, []),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenarios", nargs="*", default=[*SCENARIOS], choices=[*SCENARIOS, []])
+    parser.add_argument("--seconds", type=float, default=600, help="of the scenarios c, d and e")
+    parser.add_argument("--model", default="", help="a folder; the default model where none is given")
+    arguments = parser.parse_args()
+    for name in arguments.scenarios:
+        scenario, flags = SCENARIOS[name]
+        with serving(*filter(None, [arguments.model]), *flags) as live:
+            line = asyncio.run(scenario(live, arguments.seconds))
+            if live.process.poll() is None:
+                peak = Path(f"/proc/{live.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
+                preempted = metric(live.get("/metrics", authorization="Bearer few").text, "vllm:num_preemptions_total")
+                line += f"; VmHWM {int(peak) // 1024} MiB, {preempted:.0f} preemptions"
+            print(f"({name}) {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
