@@ -1,6 +1,6 @@
 """The promise: a request's logits are those it gets alone, bit for bit, whatever shares its steps.
 
-On the real default model with int8 linear layers. `PACELINE_SCHEDULES=5000` runs more schedules than CI does.
+On the real default model with int8 linear layers. `INVARIANCE_SCHEDULES=5000` runs more schedules than CI does.
 """
 
 import os
@@ -20,7 +20,7 @@ from scheduler.params import SamplingParams
 from scheduler.request import Request
 from tests.scheduler.recorder import Recorder
 
-SCHEDULES = int(os.environ.get("PACELINE_SCHEDULES", "200"))
+SCHEDULES = int(os.environ.get("INVARIANCE_SCHEDULES", "200"))
 CONFIG = EngineConfig(slots=8, context=2048, step_rows=512, threads=2, prefix_reuse=False)
 LENGTHS = [1, 2, 3, 5, 17, 33, 60, 64, 100, 128, 129, 200, 255, 257, 300, 511, 640, 1025, 2000]
 NEW_TOKENS = 6
