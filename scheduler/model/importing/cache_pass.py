@@ -12,8 +12,9 @@ import onnx_ir as ir
 from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.weights import Floats
 
-HEADROOM = 1.0
-"""How much larger than anything calibration saw a channel may be before it is clipped."""
+HEADROOM = 1.25
+"""How much larger than anything calibration saw a channel may be before it is clipped. Clipping costs more than coarser
+steps: mean KL on SmolLM2-135M was 0.020 and 0.016 with no headroom, 0.013 and 0.011 with this."""
 
 _SCALES = {"key": 12, "value": 13}
 _CACHED = ("_past.", "_present.")
