@@ -17,6 +17,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from scheduler.host import cores
+from scheduler.model.importing.graph_file import save
 from scheduler.model.importing.linear import quantise_linears
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.weights import Floats, linears
@@ -30,7 +31,6 @@ PIECE = 256
 PIECES = 8
 """Pieces that are run, spread over the text, so that each of its kinds is met and a large model is done in a minute."""
 
-DATA = "model.onnx.data"
 _PRESENT = "prefill_present."
 
 
@@ -144,15 +144,8 @@ def written(model: ir.Model, near: Path, progress: Progress) -> Iterator[Path]:
     """A model on disk for the length of a block; gives the graph's path."""
     with TemporaryDirectory(dir=near, prefix=".calibration-") as folder:
         path = Path(folder) / "model.onnx"
-        write(model, path, "write weights to calibrate with", progress)
+        save(model, path, "write weights to measure with", progress)
         yield path
-
-
-def write(model: ir.Model, path: Path, label: str, progress: Progress) -> None:
-    """Write a graph and, beside it, its weights; they are computed one by one as they are written."""
-    progress.start(label, sum(value.const_value is not None for value in model.graph.initializers.values()))
-    ir.save(model, path, external_data=DATA, callback=lambda _tensor, _info: progress.advance(1))
-    progress.done()
 
 
 def spread(items: Sequence[Sequence[int]], count: int) -> list[Sequence[int]]:

@@ -61,7 +61,6 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
         rope_switch=switch,
         copies=tuple(path for name in _CARRIED if (path := folder / name).is_file()),
         links=_data_files(model, folder),
-        notes=(f"The weights of {decoder['filename']} were kept as they are.",),
     )
 
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from scheduler.model.importing.errors import BrokenSource
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
 from scheduler.model.importing.gguf_source import read_gguf
+from scheduler.model.importing.graph_file import save
 from scheduler.model.importing.logical import LogicalModel
 from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
 from scheduler.model.importing.pack import pack
@@ -23,8 +24,6 @@ from scheduler.model.importing.weights import detach
 
 _CHUNK = 4 << 20
 GRAPH = "model.onnx"
-_DATA = "model.onnx.data"
-_INLINE = 256  # bytes; smaller tensors stay in the graph
 
 
 def import_model(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
@@ -125,22 +124,13 @@ def _write_graph(logical: LogicalModel, folder: Path, progress: Progress, keep: 
     `keep` leaves all weights where they are and links to them. Returns what was done with the data.
     """
     if keep:
-        notes = []
+        notes = ["The source's weights were kept as they are."]
         for path in logical.links:
             linked = link_or_copy(path, folder, progress)
             notes.append(f"{path.name} is {'a hard link to' if linked else 'a copy of'} the source's.")
         ir.save(logical.model, folder / GRAPH)
         return notes
-    tensors = [value.const_value for value in logical.model.graph.initializers.values()]
-    progress.start("write weights", sum(tensor is not None and tensor.nbytes > _INLINE for tensor in tensors))
-    ir.save(
-        logical.model,
-        folder / GRAPH,
-        external_data=_DATA,
-        size_threshold_bytes=_INLINE,
-        callback=lambda _tensor, _info: progress.advance(1),
-    )
-    progress.done()
+    save(logical.model, folder / GRAPH, "write weights", progress)
     return []
 
 

@@ -159,8 +159,7 @@ def _rounding(group: Group, calibration: Calibration) -> float:
     if layer.in_scale is not None:
         share = share * layer.in_scale
     if layer.copies is not None:
-        source = layer.copies[layer.copies < len(share)]
-        share = share * (1 + np.bincount(source, minlength=len(share)))
+        share = share * (1 + np.bincount(layer.copies, minlength=len(share)))
     carried = rows / share
     step = np.maximum(np.abs(carried).max(axis=1, keepdims=True), 1e-12) / 127
     return float((((np.rint(carried / step) * step - carried) * share) ** 2).sum() / max((rows**2).sum(), 1e-30))
