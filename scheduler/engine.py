@@ -14,7 +14,7 @@ from scheduler.model.protocol import Model
 from scheduler.order import Order
 from scheduler.outcome import Outcome, outcomes
 from scheduler.pace import Load, Pace, load_of
-from scheduler.plan import Room, Slice, StepPlan, overdrawn, plan
+from scheduler.plan import Pending, Room, Slice, StepPlan, overdrawn, plan
 from scheduler.request import Event, Finish, Phase, Request
 from scheduler.siblings import awaited, unheld
 from scheduler.tenants import Tenants
@@ -124,8 +124,7 @@ class PackedEngine:
         """Plan, pack, run, sample, commit. Nothing is visible before commit: a failed run ends what it planned."""
         begin = perf_counter()
         self._model_seconds, self._preempted = 0.0, 0
-        self._preempt()
-        step_plan = self._plan()
+        step_plan = self._plan(self._advancing())
         failure = None
         if step_plan.slices:
             self._tenants.settle(step_plan, self._requests)
@@ -152,23 +151,31 @@ class PackedEngine:
         for r in self._requests.values():
             assert 0 <= r.computed < len(r.tokens), r
 
-    def _preempt(self) -> None:
-        """Let the youngest make way where not everybody can advance within the budget."""
+    def _advancing(self) -> list[Pending]:
+        """Those that run, after the youngest have made way where not everybody can advance within the budget."""
         running = [self._tenants.pending(r) for r in sorted(self._running(), key=attrgetter("seniority"))]
-        for p in overdrawn(running, self._config.budget):
+        leaving = overdrawn(running, self._config.budget)
+        for p in leaving:
             request = self._requests[p.id]
             self._tenants.leave(request, keep=False)
             request.preempt()
             self._preempted += 1
+        return running[: len(running) - len(leaving)]
 
-    def _plan(self) -> StepPlan:
-        running = self._running()
-        waiting = sorted((r for r in self._requests.values() if r.phase is Phase.WAITING), key=self._order.turn)
-        candidates = self._tenants.candidates(unheld(waiting, running), running)
-        pending = [self._tenants.pending(r) for r in running]
+    def _plan(self, running: list[Pending]) -> StepPlan:
         rows = self._config.step_rows
-        prefill = min(rows, self._pace.rows_beside(pending, self._config.target_itl))
-        return plan(pending, candidates, Room(rows, prefill, self._config.budget))
+        prefill = min(rows, self._pace.rows_beside(running, self._config.target_itl))
+        return plan(running, self._candidates(running), Room(rows, prefill, self._config.budget))
+
+    def _candidates(self, pending: list[Pending]) -> Iterable[Pending]:
+        """Those that wait and have a place, in their order, beside those that run."""
+        waiting = [r for r in self._requests.values() if r.phase is Phase.WAITING]
+        if not waiting:
+            return ()
+        running = [self._requests[p.id] for p in pending]
+        promised = sum(p.promised for p in pending)
+        waiting.sort(key=self._order.turn)
+        return self._tenants.candidates(unheld(waiting, running), running, promised)
 
     def _most(self) -> Load:
         """The most that a step is likely to compute."""

@@ -44,10 +44,12 @@ class Tenants:
         assert r.slot is not None, f"{r.id} runs without a slot"
         return self._pending(r, r.slot, r.computed, self._pool.held(r.slot), waits=False)
 
-    def candidates(self, waiting: Iterable[Request], running: Sequence[Request]) -> Iterator[Pending]:
-        """The waiting requests that have a place, in their order, up to the first that has none."""
+    def candidates(self, waiting: Iterable[Request], running: Sequence[Request], promised: int) -> Iterator[Pending]:
+        """The waiting requests that have a place, in their order, up to the first that has none.
+
+        `promised` are the tokens that the running ones have or will have when they have caught up.
+        """
         self._places.clear()
-        promised = sum(self.pending(r).promised for r in running)
         placing = Placing(self._pool, [p for r in running if (p := self._prefix(r)) is not None], promised)
         for r in waiting:
             salt = None if r.unscored else self._salt(r)

@@ -70,6 +70,21 @@ def test_a_row_is_sampled_in_company_as_it_is_alone(logits: NDArray[np.float32],
     assert together == alone
 
 
+@given(rows(), st.sampled_from([1e-320, 0.3, 1.0, 1.9]), st.integers(0, 2**32))
+def test_a_token_of_the_whole_vocabulary_lies_at_its_uniform_number(
+    logits: NDArray[np.float32], temperature: float, seed: int
+) -> None:
+    p = SamplingParams(max_tokens=1, temperature=temperature)
+    for i, (row, token) in enumerate(zip(logits, draw(logits, p, seed), strict=True)):
+        with np.errstate(over="ignore"):
+            weights = np.exp((row.astype(np.float64) - row.max()) / temperature)
+        ends = np.cumsum(weights) / weights.sum()
+        uniform = generators(1, seed + i)[0].random()
+        assert token is not None
+        assert weights[token] > 0
+        assert ends[token] - weights[token] / weights.sum() - 1e-6 <= uniform <= ends[token] + 1e-6
+
+
 def test_tokens_are_drawn_as_often_as_the_truncated_distribution_says() -> None:
     row = np.array([[1.0, 2.0, 0.5, 2.0, -1.0, 0.0]], np.float32)
     p = SamplingParams(max_tokens=1, temperature=0.8, top_k=4, top_p=0.9)
