@@ -7,7 +7,11 @@ tokens that each of them attends to:
 
 Steps are weighed by their own length, since it is the relative error that counts, and forgotten slowly, since a
 machine's speed changes with its company. No part is negative: the minimum within bounds is found by coordinate
-descent from the last one. Plain numbers in, plain numbers out: knows neither requests nor clocks.
+descent from the last one.
+
+A promise has to hold for the worst step, not for the mean one. So what is planned leaves room for the largest excess
+over the estimate of late: it follows at once where a step takes longer, and is forgotten slowly where none does. Plain
+numbers in, plain numbers out: knows neither requests nor clocks.
 """
 
 import math
@@ -26,8 +30,11 @@ PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7)
 TRUST = 1e-4
 """The weight of the guess, in steps: it decides only about what no step has told of."""
 
-MARGIN = 0.85
-"""The part of a target that is planned for: steps differ by more than the estimate knows."""
+LEAST_EXCESS, MOST_EXCESS = 1.05, 2.0
+"""How many times its estimate a step is expected to take at the worst, whatever was seen."""
+
+CALMING = 0.98
+"""What is left of the excess that is expected, a step with prefill later: half of it after some thirty."""
 
 LEAST = 1e-3
 """No part of a step is cheaper than this much of its guess, whatever a few noisy steps say."""
@@ -80,10 +87,14 @@ class Pace:
     _estimate: list[float] = field(default_factory=lambda: [1.0] * len(PRIOR))
     _squares: list[list[float]] = field(default_factory=lambda: [[0.0] * len(PRIOR) for _ in PRIOR])
     _products: list[float] = field(default_factory=lambda: [0.0] * len(PRIOR))
+    _excess: float = LEAST_EXCESS
 
     def learn(self, load: Load, seconds: float) -> None:
         """Take note of how long a step took."""
         seconds = min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
+        if load.prefill_rows:
+            calmed = 1 + (self._excess - 1) * CALMING
+            self._excess = min(max(seconds / self.seconds(load), calmed, LEAST_EXCESS), MOST_EXCESS)
         factors = [number * guess / seconds for number, guess in zip(load.numbers, PRIOR, strict=True)]
         for i, factor in enumerate(factors):
             self._products[i] = FORGETTING * self._products[i] + factor
@@ -96,6 +107,11 @@ class Pace:
         """How long a step will take."""
         return sum(number * part for number, part in zip(load.numbers, self._parts, strict=True))
 
+    @property
+    def excess(self) -> float:
+        """How many times its estimate a step with prefill may take."""
+        return self._excess
+
     def rows_beside(self, running: Sequence[Pending], target: float) -> int:
         """How many rows of prefill fit a step beside those that decode; as many as anybody likes where nobody does."""
         decoding = [p for p in running if p.prompt_rows == 0]
@@ -103,7 +119,7 @@ class Pace:
             return sys.maxsize
         before = max((p.computed for p in running if p.prompt_rows), default=0)
         load = Load(len(decoding), sum(p.computed for p in decoding))
-        return self.prefill_rows(load, before, MARGIN * target)
+        return self.prefill_rows(load, before, target / self._excess)
 
     def prefill_rows(self, load: Load, before: int, target: float) -> int:
         """How many rows of prefill fit a step beside a load so that it takes `target` seconds; may be negative.

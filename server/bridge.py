@@ -75,7 +75,7 @@ class Bridge:
         worker = self._worker.state
         if worker is not State.READY:
             return str(worker.value)
-        if stalled(self.in_flight, self.silence, self._last.expected_seconds):
+        if stalled(self.in_flight, self.silence, self._last.expected_seconds, self._limits.stall):
             return "stalled"
         return "draining" if self._draining else "ready"
 

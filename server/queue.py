@@ -24,11 +24,13 @@ class Limits:
         slots: requests that run at once.
         queue: requests that may wait beside them.
         seconds: a longer estimated wait is not begun; infinite takes any.
+        stall: seconds without a step before which a scheduler with work never counts as stalled.
     """
 
     slots: int
     queue: int
     seconds: float
+    stall: float = LEAST_STALL
 
     @property
     def room(self) -> int:
@@ -61,12 +63,13 @@ class Turnover:
         return max(ahead, 0) * self.seconds(now) if len(self._moments) > FEW else 0.0
 
 
-def stalled(in_flight: int, silence: float, expected: float) -> bool:
+def stalled(in_flight: int, silence: float, expected: float, least: float = LEAST_STALL) -> bool:
     """Whether a scheduler with requests should have reported a step by now.
 
     Args:
         in_flight: requests that have not ended.
         silence: seconds since it did.
         expected: seconds that the longest likely step takes.
+        least: seconds of silence that are always allowed.
     """
-    return in_flight > 0 and silence > max(LEAST_STALL, STALL * expected)
+    return in_flight > 0 and silence > max(least, STALL * expected)

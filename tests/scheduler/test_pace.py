@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pace import Load, Pace
+from scheduler.pace import LEAST_EXCESS, MOST_EXCESS, Load, Pace
+from scheduler.plan import Pending
 
 loads = st.builds(Load, st.integers(0, 32), st.integers(0, 100_000), st.integers(0, 512), st.integers(0, 2_000_000))
 machines = st.tuples(
@@ -70,3 +71,31 @@ def test_a_machine_that_slows_down_is_believed_within_some_steps() -> None:
             pace.learn(load, slower * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)))
     load = Load(8, 8000, 100, 0)
     assert pace.seconds(load) == pytest.approx(3 * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)), rel=0.25)
+
+
+def test_one_step_that_takes_longer_is_reckoned_with_at_once_and_forgotten_slowly() -> None:
+    rng, pace = np.random.default_rng(4), Pace()
+    machine = (0.01, 1e-3, 5e-4, 1e-7, 1e-7)
+    for _ in range(300):
+        load = busy(rng)
+        pace.learn(load, truth(load, machine))
+    running = [Pending(f"{i}", i, 500, 0, 1) for i in range(4)] + [Pending("long", 4, 1000, 7000, 0)]
+    calm, before = pace.rows_beside(running, 0.2), pace.excess
+    load = Load(4, 2000, calm, 1000 * calm)
+    pace.learn(load, 1.5 * truth(load, machine))
+    wary = pace.rows_beside(running, 0.2)
+    assert pace.seconds(Load(4, 2000, wary, 1000 * wary)) * 1.3 < 0.2
+    after = pace.excess
+    pace.learn(load, truth(load, machine))
+    assert before < pace.excess < after
+    for _ in range(300):
+        pace.learn(load, truth(load, machine))
+    assert calm * 0.9 < pace.rows_beside(running, 0.2) <= calm * 1.1
+
+
+@given(st.lists(st.tuples(loads, st.floats(0, 60)), max_size=60))
+def test_however_irregular_the_steps_some_of_the_target_is_planned_for(seen: list[tuple[Load, float]]) -> None:
+    pace = Pace()
+    for load, seconds in seen:
+        pace.learn(load, seconds)
+        assert LEAST_EXCESS <= pace.excess <= MOST_EXCESS

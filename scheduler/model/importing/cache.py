@@ -63,7 +63,7 @@ def _finished(target: Path, options: ImportOptions) -> bool:
     manifest = read_manifest(target)
     if manifest is None:
         return False
-    manifest.check(msgspec.structs.replace(options, weights="auto", kv_cache="auto"))
+    manifest.check(msgspec.structs.replace(options, weights="auto", activations="auto", kv_cache="auto"))
     return True
 
 

@@ -95,10 +95,12 @@ class Manifest(msgspec.Struct, frozen=True):
             raise ImportFailed(f"{message}: choose a shorter context")
 
     def _check_precision(self, options: ImportOptions) -> None:
-        for what, wanted, own in (
+        choices: tuple[tuple[str, str, str], ...] = (
             ("weights", options.weights, self.weights),
+            ("activations", options.activations, self.options.activations),
             ("KV cache", options.kv_cache, self.kv_cache),
-        ):
+        )
+        for what, wanted, own in choices:
             if wanted not in ("auto", own):
                 message = f"{self.name} was imported with {what} {own}, and {wanted} is asked for"
                 raise ImportFailed(f"{message}: import it anew from {self.source.path}")

@@ -50,6 +50,8 @@ def decide(logical: LogicalModel, options: ImportOptions, memory: int | None = N
     activations = options.activations
     if weights == "int8":
         reasons.append(_ACTIVATIONS[activations])
+    elif activations != "auto":
+        reasons.append(f"Activations {activations} bit were asked for, and are as they were: the weights are not int8.")
     return Precision(weights, activations, cache, reasons)
 
 
