@@ -182,7 +182,7 @@ class PackedEngine:
         running, cached = self._tenants.running, self._tenants.cached
         longest = max((r.computed for r in self._requests.values()), default=0)
         rows = self._config.step_rows
-        return Load(running, cached, rows, rows * longest)
+        return Load(running, cached, rows, rows * longest, longest)
 
     def _running(self) -> list[Request]:
         return [r for r in self._requests.values() if r.phase is Phase.RUNNING]

@@ -1,9 +1,10 @@
 """How long a step takes, learned from the steps before it: least squares over a few numbers of a step.
 
-A step costs something for the weights, for each row that decodes, for each row that is prefilled, and for the cached
-tokens that each of them attends to:
+A step costs something for the weights, for each row that decodes, for each row that is prefilled, for the cached
+tokens that each of them attends to, and for the cached tokens before each chunk, which are made ready for it once:
 
     seconds = a + b decode rows + c prefill rows + d decode tokens + e prefill rows x tokens before them
+              + f tokens before chunks
 
 Steps are weighed by their own length, since it is the relative error that counts, and forgotten slowly, since a
 machine's speed changes with its company. No part is negative: the minimum within bounds is found by coordinate
@@ -24,17 +25,17 @@ from scheduler.plan import Pending, Slice
 FORGETTING = 0.99
 """The weight of a step, a step later: the last hundred count most."""
 
-PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7)
-"""A guess at a, b, c, d, e in seconds, of a small model on a few cores; a handful of steps replaces it."""
+PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7, 1e-6)
+"""A guess at a, b, c, d, e, f in seconds, of a small model on a few cores; a handful of steps replaces it."""
 
 TRUST = 1e-4
 """The weight of the guess, in steps: it decides only about what no step has told of."""
 
-LEAST_EXCESS, MOST_EXCESS = 1.05, 2.0
+LEAST_EXCESS, MOST_EXCESS = 1.2, 2.0
 """How many times its estimate a step is expected to take at the worst, whatever was seen."""
 
-CALMING = 0.98
-"""What is left of the excess that is expected, a step with prefill later: half of it after some thirty."""
+CALMING = 0.99
+"""What is left of the excess that is expected, a step with prefill later: half of it after some seventy."""
 
 LEAST = 1e-3
 """No part of a step is cheaper than this much of its guess, whatever a few noisy steps say."""
@@ -55,17 +56,20 @@ class Load:
         decode_tokens: what they have in the cache, added up.
         prefill_rows: prompt tokens computed.
         prefill_pairs: for each of them the tokens before its chunk, added up.
+        prefill_before: the tokens before each chunk, added up.
     """
 
     decode_rows: int = 0
     decode_tokens: int = 0
     prefill_rows: int = 0
     prefill_pairs: int = 0
+    prefill_before: int = 0
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The factors of a, b, c, d, e."""
-        return 1, self.decode_rows, self.prefill_rows, self.decode_tokens, self.prefill_pairs
+        """The factors of a, b, c, d, e, f."""
+        before = self.prefill_before
+        return 1, self.decode_rows, self.prefill_rows, self.decode_tokens, self.prefill_pairs, before
 
 
 def load_of(slices: Iterable[Slice]) -> Load:
@@ -77,6 +81,7 @@ def load_of(slices: Iterable[Slice]) -> Load:
         decode_tokens=sum(s.start for s in decode),
         prefill_rows=sum(s.count for s in prefill),
         prefill_pairs=sum(s.count * s.start for s in prefill),
+        prefill_before=sum(s.start for s in prefill),
     )
 
 
@@ -122,7 +127,7 @@ class Pace:
         return self.prefill_rows(load, before, target / self._excess)
 
     def prefill_rows(self, load: Load, before: int, target: float) -> int:
-        """How many rows of prefill fit a step beside a load so that it takes `target` seconds; may be negative.
+        """How many rows of a chunk fit a step beside a load so that it takes `target` seconds; may be negative.
 
         Args:
             load: what is in the step anyhow.
@@ -130,7 +135,7 @@ class Pace:
             target: in seconds.
         """
         parts = self._parts
-        return int((target - self.seconds(load)) // (parts[2] + before * parts[4]))
+        return int((target - self.seconds(load) - before * parts[5]) // (parts[2] + before * parts[4]))
 
     @property
     def _parts(self) -> list[float]:

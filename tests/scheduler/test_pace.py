@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,23 @@ from hypothesis import strategies as st
 from scheduler.pace import LEAST_EXCESS, MOST_EXCESS, Load, Pace
 from scheduler.plan import Pending
 
-loads = st.builds(Load, st.integers(0, 32), st.integers(0, 100_000), st.integers(0, 512), st.integers(0, 2_000_000))
-machines = st.tuples(
-    st.floats(0.002, 0.3), st.floats(1e-4, 5e-3), st.floats(1e-4, 5e-3), st.floats(0, 1e-6), st.floats(0, 1e-6)
+loads = st.builds(
+    Load,
+    st.integers(0, 32),
+    st.integers(0, 100_000),
+    st.integers(0, 512),
+    st.integers(0, 2_000_000),
+    st.integers(0, 8000),
 )
+machines = st.tuples(
+    st.floats(0.002, 0.3),
+    st.floats(1e-4, 5e-3),
+    st.floats(1e-4, 5e-3),
+    st.floats(0, 1e-6),
+    st.floats(0, 1e-6),
+    st.floats(0, 1e-5),
+)
+MACHINE = (0.01, 1e-3, 5e-4, 1e-7, 1e-7, 1e-6)
 
 
 def truth(load: Load, machine: tuple[float, ...]) -> float:
@@ -21,7 +35,8 @@ def truth(load: Load, machine: tuple[float, ...]) -> float:
 def busy(rng: np.random.Generator) -> Load:
     """A step as servers have them: some decode beside a chunk, some do either alone."""
     decode, prefill = rng.integers(0, 33) * rng.integers(0, 2), rng.integers(0, 257) * rng.integers(0, 2)
-    return Load(int(decode), int(decode * rng.integers(1, 4000)), int(prefill), int(prefill * rng.integers(0, 4000)))
+    before = int(rng.integers(0, 4000)) if prefill else 0
+    return Load(int(decode), int(decode * rng.integers(1, 4000)), int(prefill), int(prefill * before), before)
 
 
 @given(machines, st.integers(0, 2**32))
@@ -43,7 +58,7 @@ def test_whatever_it_has_seen_more_work_takes_longer_and_nothing_takes_no_time(
     pace = Pace()
     for past, seconds in seen:
         pace.learn(past, seconds)
-    more = Load(load.decode_rows + 1, load.decode_tokens, load.prefill_rows + 1, load.prefill_pairs)
+    more = replace(load, decode_rows=load.decode_rows + 1, prefill_rows=load.prefill_rows + 1)
     assert 0 < pace.seconds(load) < pace.seconds(more) < math.inf
 
 
@@ -53,8 +68,11 @@ def test_the_rows_that_it_grants_meet_the_target_and_one_more_would_not(load: Lo
     rows = pace.prefill_rows(load, before, target)
 
     def with_rows(count: int) -> float:
-        whole = Load(
-            load.decode_rows, load.decode_tokens, load.prefill_rows + count, load.prefill_pairs + count * before
+        whole = replace(
+            load,
+            prefill_rows=load.prefill_rows + count,
+            prefill_pairs=load.prefill_pairs + count * before,
+            prefill_before=load.prefill_before + before,
         )
         return pace.seconds(whole)
 
@@ -68,28 +86,27 @@ def test_a_machine_that_slows_down_is_believed_within_some_steps() -> None:
     for slower in (1, 3):
         for _ in range(400):
             load = busy(rng)
-            pace.learn(load, slower * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)))
+            pace.learn(load, slower * truth(load, MACHINE))
     load = Load(8, 8000, 100, 0)
-    assert pace.seconds(load) == pytest.approx(3 * truth(load, (0.01, 1e-3, 5e-4, 1e-7, 1e-7)), rel=0.25)
+    assert pace.seconds(load) == pytest.approx(3 * truth(load, MACHINE), rel=0.25)
 
 
 def test_one_step_that_takes_longer_is_reckoned_with_at_once_and_forgotten_slowly() -> None:
     rng, pace = np.random.default_rng(4), Pace()
-    machine = (0.01, 1e-3, 5e-4, 1e-7, 1e-7)
     for _ in range(300):
         load = busy(rng)
-        pace.learn(load, truth(load, machine))
+        pace.learn(load, truth(load, MACHINE))
     running = [Pending(f"{i}", i, 500, 0, 1) for i in range(4)] + [Pending("long", 4, 1000, 7000, 0)]
     calm, before = pace.rows_beside(running, 0.2), pace.excess
-    load = Load(4, 2000, calm, 1000 * calm)
-    pace.learn(load, 1.5 * truth(load, machine))
+    load = Load(4, 2000, calm, 1000 * calm, 1000)
+    pace.learn(load, 1.5 * truth(load, MACHINE))
     wary = pace.rows_beside(running, 0.2)
-    assert pace.seconds(Load(4, 2000, wary, 1000 * wary)) * 1.3 < 0.2
+    assert pace.seconds(Load(4, 2000, wary, 1000 * wary, 1000)) * 1.4 < 0.2
     after = pace.excess
-    pace.learn(load, truth(load, machine))
+    pace.learn(load, truth(load, MACHINE))
     assert before < pace.excess < after
     for _ in range(300):
-        pace.learn(load, truth(load, machine))
+        pace.learn(load, truth(load, MACHINE))
     assert calm * 0.9 < pace.rows_beside(running, 0.2) <= calm * 1.1
 
 
