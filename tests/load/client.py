@@ -77,7 +77,7 @@ class Watch:
                 begin = perf_counter()
                 await self._client.get(path)
                 self.times.append(perf_counter() - begin)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
 
 
 def percentile(values: list[float], part: float) -> float:
