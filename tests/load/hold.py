@@ -57,25 +57,32 @@ async def b_short_prompts_behind_a_long_one(live: Live, _: float) -> str:
 
 
 async def c_twice_the_capacity(live: Live, seconds: float) -> str:
-    """Sixty-four clients in a closed loop, 30 % of which leave in the middle."""
+    """Sixty-four clients in a closed loop, 30 % of which leave in the middle; memory is compared between two pauses."""
     found, loop, rng = Counter[str](), asyncio.get_running_loop(), random.Random(0)
-    end, sizes = loop.time() + seconds, list[tuple[int, int]]()
+    course = list[int]()
 
-    async def one(http: httpx.AsyncClient) -> None:
+    async def one(http: httpx.AsyncClient, end: float) -> None:
         while loop.time() < end:
             leave = rng.randrange(1, 20) if rng.random() < 0.3 else None
             told = await stream(http, words(rng.randrange(10**6), rng.randrange(5, 300)), 40, leave=leave)
             found["left" if leave else f"{told.status}"] += 1
-            sizes.append((found.total(), rss(live)))
+            course.append(rss(live))
 
-    async with client(live) as http:
-        async with Watch(http) as watch:
-            await asyncio.gather(*(one(http) for _ in range(64)))
-        load = (await http.get("/load")).json()
-    (first, before), (last, after) = sizes[len(sizes) // 3], sizes[-1]
+    async def crowd(http: httpx.AsyncClient, seconds: float) -> str:
+        """Let them come for a while; what memory there is, and what the server says, when all have gone."""
+        await asyncio.gather(*(one(http, loop.time() + seconds) for _ in range(64)))
+        while (load := (await http.get("/load")).json())["in_flight"]:
+            pass
+        return f"{rss(live)} KiB with {load}"
+
+    async with client(live) as http, Watch(http) as watch:
+        before, first = await crowd(http, seconds / 6), found.total()
+        after = await crowd(http, seconds * 5 / 6)
+    tenths = ", ".join(f"{size // 1024}" for size in course[:: max(len(course) // 10, 1)])
     return (
-        f"{dict(found)}; RssAnon {before // 1024} -> {after // 1024} MiB, {(after - before) / (last - first):.2f} KiB "
-        f"a request after a third of the time; probes p99 {ms(percentile(watch.times, 0.99))}; at the end {load}"
+        f"{dict(found)}; probes p99 {ms(percentile(watch.times, 0.99))}; RssAnon {tenths} MiB;\n"
+        f"    after the first {first}: {before}\n    after all: {after}\n    "
+        f"{(int(after.split()[0]) - int(before.split()[0])) / (found.total() - first):.2f} KiB a request"
     )
 
 
@@ -127,6 +134,7 @@ SCENARIOS: dict[str, tuple[Scenario, list[str]]] = {
     "a": (a_long_prompt_beside_streams, []),
     "b": (b_short_prompts_behind_a_long_one, []),
     "c": (c_twice_the_capacity, []),
+    "c-": (c_twice_the_capacity, ["--no-prefix-reuse"]),
     "d": (d_two_keys, ["--slots", "4", "--api-key", "much", "--api-key", "few"]),
     "e": (c_twice_the_capacity, ["--memory", "2GiB"]),
     "f": (f_a_chat_of_ten_turns, []),
