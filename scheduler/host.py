@@ -1,24 +1,24 @@
 """What this machine really grants: cores and memory, after affinity and control groups. Knows nothing of models."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
 
 
-def cores(root: Path = CGROUP) -> int:
-    """Whole cores that affinity and the control group's CPU quota grant, at least 1."""
+def cores(root: Path = CGROUP, own: Path = OWN) -> int:
+    """Whole cores that affinity and the control groups' CPU quotas grant, at least 1."""
     granted = len(os.sched_getaffinity(0))
-    quota = _cpu_quota(root)
-    return max(1, min(granted, int(quota) if quota is not None else granted))
+    return max(1, min([granted, *map(int, _cpu_quotas(root, own))]))
 
 
-def available_memory(root: Path = CGROUP, meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Bytes that can still be used: the kernel's estimate, or less where the control group's limit is nearer."""
+def available_memory(root: Path = CGROUP, meminfo: Path = Path("/proc/meminfo"), own: Path = OWN) -> int:
+    """Bytes that can still be used: the kernel's estimate, or less where a control group's limit is nearer."""
     fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
-    limit = _memory_left(root)
-    return available if limit is None else min(available, limit)
+    return min([available, *_memory_left(root, own)])
 
 
 def integer_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
@@ -29,27 +29,29 @@ def integer_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
     return amx + (("VNNI",) if flags & {"avx512_vnni", "avx_vnni"} else ())
 
 
-def _cpu_quota(root: Path) -> float | None:
-    """Cores by the quota of cgroup v2 or v1; None without one."""
-    v2 = _read(_own(root) / "cpu.max") or _read(root / "cpu.max")
-    if v2 is not None:
-        amount, length = v2.split()
-        return None if amount == "max" else int(amount) / int(length)
-    quota, period = (_read(root / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-    return int(quota) / int(period) if quota and period and int(quota) > 0 else None
+def _cpu_quotas(root: Path, own: Path) -> Iterator[float]:
+    """Cores by the quotas of cgroup v2 and v1."""
+    for folder in _groups(root, own, ""):
+        if (v2 := _read(folder / "cpu.max")) is not None:
+            amount, length = v2.split()
+            if amount != "max":
+                yield int(amount) / int(length)
+    for folder in _groups(root, own, "cpu"):
+        quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if quota and period and int(quota) > 0:
+            yield int(quota) / int(period)
 
 
-def _memory_left(root: Path) -> int | None:
-    """Bytes between use and limit of the control group; None without a limit. Page cache counts as free."""
-    for folder, limit_name, usage_name in (
-        (_own(root), "memory.max", "memory.current"),
-        (root, "memory.max", "memory.current"),
-        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+def _memory_left(root: Path, own: Path) -> Iterator[int]:
+    """Bytes between use and limit of each control group that has one. Page cache counts as free."""
+    for controller, limit_name, usage_name in (
+        ("", "memory.max", "memory.current"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        limit, usage = _read(folder / limit_name), _read(folder / usage_name)
-        if limit and usage and limit != "max":
-            return int(limit) - int(usage) + _page_cache(folder)
-    return None
+        for folder in _groups(root, own, controller):
+            limit, usage = _read(folder / limit_name), _read(folder / usage_name)
+            if limit and usage and limit != "max":
+                yield int(limit) - int(usage) + _page_cache(folder)
 
 
 def _page_cache(folder: Path) -> int:
@@ -58,13 +60,18 @@ def _page_cache(folder: Path) -> int:
     return int(fields.get("inactive_file", 0)) + int(fields.get("active_file", 0))
 
 
-def _own(root: Path) -> Path:
-    """This process's group in the unified hierarchy."""
-    for line in (_read(Path("/proc/self/cgroup")) or "").splitlines():
-        number, _, path = line.split(":", 2)
-        if number == "0":
-            return root / path.lstrip("/")
-    return root
+def _groups(root: Path, own: Path, controller: str) -> Iterator[Path]:
+    """This process's group and all around it, in the unified hierarchy or in that of a v1 controller.
+
+    In a container the hierarchy may be mounted from its own group down, where the path from outside leads nowhere.
+    """
+    top = root / controller if controller else root
+    for line in (_read(own) or "").splitlines():
+        number, names, path = line.split(":", 2)
+        if controller in names.split(",") if controller else number == "0":
+            inner = top / path.lstrip("/")
+            yield from (folder for folder in (inner, *inner.parents) if folder != top and top in folder.parents)
+    yield top
 
 
 def _read(path: Path) -> str | None:

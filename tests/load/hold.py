@@ -6,10 +6,12 @@ it; nothing here asserts them.
 
 import argparse
 import asyncio
+import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -57,6 +59,14 @@ async def b_short_prompts_behind_a_long_one(live: Live, _: float) -> str:
 
 
 async def c_twice_the_capacity(live: Live, seconds: float) -> str:
+    return await crowded(live, seconds, 300, 40)
+
+
+async def e_long_requests_in_little_memory(live: Live, seconds: float) -> str:
+    return await crowded(live, seconds, 1200, 200)
+
+
+async def crowded(live: Live, seconds: float, longest: int, new: int) -> str:
     """Sixty-four clients in a closed loop, 30 % of which leave in the middle; memory is compared between two pauses."""
     found, loop, rng = Counter[str](), asyncio.get_running_loop(), random.Random(0)
     course = list[int]()
@@ -64,7 +74,7 @@ async def c_twice_the_capacity(live: Live, seconds: float) -> str:
     async def one(http: httpx.AsyncClient, end: float) -> None:
         while loop.time() < end:
             leave = rng.randrange(1, 20) if rng.random() < 0.3 else None
-            told = await stream(http, words(rng.randrange(10**6), rng.randrange(5, 300)), 40, leave=leave)
+            told = await stream(http, words(rng.randrange(10**6), rng.randrange(5, longest)), new, leave=leave)
             found["left" if leave else f"{told.status}"] += 1
             course.append(rss(live))
 
@@ -136,12 +146,36 @@ SCENARIOS: dict[str, tuple[Scenario, list[str]]] = {
     "c": (c_twice_the_capacity, []),
     "c-": (c_twice_the_capacity, ["--no-prefix-reuse"]),
     "d": (d_two_keys, ["--slots", "4", "--api-key", "much", "--api-key", "few"]),
-    "e": (c_twice_the_capacity, ["--memory", "2GiB"]),
+    "e": (e_long_requests_in_little_memory, []),
     "f": (f_a_chat_of_ten_turns, []),
     "f-": (f_a_chat_of_ten_turns, ["--no-prefix-reuse"]),
     "g": (g_thirty_short_chats, []),
     "h": (h_sigterm_under_load, []),
 }
+
+
+LIMITED = {"e": 2 << 30}
+"""Bytes of the control group that a scenario's server lives in."""
+
+GROUP = Path("/sys/fs/cgroup/memory/paceline-hold")
+
+
+@contextmanager
+def group(limit: int | None) -> Iterator[None]:
+    """What is started in the block is started in a control group (v1, as root) with a limit; this process is in it."""
+    if limit is None:
+        yield
+        return
+    GROUP.mkdir(exist_ok=True)
+    (GROUP / "memory.limit_in_bytes").write_text(f"{limit}")
+    mine = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line)
+    (GROUP / "cgroup.procs").write_text(f"{os.getpid()}")
+    try:
+        yield
+    finally:
+        print("   ", (GROUP / "memory.oom_control").read_text().split("\n")[2], flush=True)
+        (GROUP.parent / mine.split(":", 2)[2].lstrip("/") / "cgroup.procs").write_text(f"{os.getpid()}")
+        GROUP.rmdir()
 
 
 def main() -> None:
@@ -152,7 +186,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.scenarios:
         scenario, flags = SCENARIOS[name]
-        with serving(*filter(None, [arguments.model]), *flags) as live:
+        with group(LIMITED.get(name)), serving(*filter(None, [arguments.model]), *flags) as live:
             line = asyncio.run(scenario(live, arguments.seconds))
             if live.process.poll() is None:
                 peak = Path(f"/proc/{live.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
