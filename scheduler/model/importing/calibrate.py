@@ -32,6 +32,7 @@ PIECES = 8
 """Pieces that are run, spread over the text, so that each of its kinds is met and a large model is done in a minute."""
 
 _PRESENT = "prefill_present."
+_PICKED = "calibration.rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Runner:
     def __init__(self, path: Path) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = cores()
+        options.enable_cpu_mem_arena = False  # which takes up to twice what is needed, and gives nothing back
         options.log_severity_level = 3
         self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
@@ -108,11 +110,12 @@ def calibrate(packed: ir.Model, text: Sequence[int], context: int, near: Path, p
         progress.start("calibrate", total)
         for piece in chosen:
             at = np.linspace(0, len(piece) - 1, max(ROWS * len(piece) // total, 1)).astype(np.int64)
-            for name, array in zip([*names, *caches], runner.run(piece, [*names, *caches]), strict=True):
+            wanted = [*map(_picked, names), *caches]
+            for name, array in zip([*names, *caches], runner.run(piece, wanted, {_PICKED: at}), strict=True):
                 if name in cache:
                     cache[name].append(np.abs(array[0]).max(axis=1))
                 else:
-                    rows[name].append(_picked(array, at))
+                    rows[name].append(array.reshape(-1, array.shape[-1]))
             progress.advance(len(piece))
         progress.done()
     return Calibration(
@@ -121,21 +124,28 @@ def calibrate(packed: ir.Model, text: Sequence[int], context: int, near: Path, p
     )
 
 
-def _picked(array: Floats, at: npt.NDArray[np.int64]) -> Floats:
-    """Rows of an input [1, T, inner]."""
-    return np.array(array.reshape(-1, array.shape[-1])[at], np.float32)
+def _picked(name: str) -> str:
+    """What the kept rows of an input are called."""
+    return f"{name}.picked"
 
 
 def _show_inputs(model: ir.Model) -> list[str]:
-    """Quantise the graph with two limbs and make its linear layers' inputs outputs of it; their names."""
+    """Quantise the graph with two limbs and make rows of its linear layers' inputs outputs of it; the inputs' names.
+
+    Which rows is an input of the graph: all of them, of all layers at once, would be most of what a run takes.
+    """
     layers = list(linears(model.graph))
     for layer in layers:
         layer.limbs = 2
     inputs = list(dict.fromkeys(layer.x for layer in layers))
     quantise_linears(model, layers)
+    at = ir.Value(name=_PICKED, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(["picked"]))
+    model.graph.inputs.append(at)
     for value in inputs:
-        value.type = ir.TensorType(ir.DataType.FLOAT)
-        model.graph.outputs.append(value)
+        name = _picked(str(value.name))
+        rows = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT))
+        model.graph.append(ir.node("Gather", [value, at], attributes={"axis": -2}, outputs=[rows], name=name))
+        model.graph.outputs.append(rows)
     return [str(value.name) for value in inputs]
 
 
