@@ -17,6 +17,9 @@ OWN_ROWS = 2
 """Prompt tokens that every request computes itself."""
 
 
+PLENTY = 2
+"""Times what is spent that the budget has to be, for a slot to keep memory that its next owner may never need."""
+
 LEAST_SHARED = 8
 """Tokens below which sharing is not worth a copy: templates make all prompts begin alike."""
 
@@ -29,11 +32,13 @@ class Place:
         slot: its slot from then on; a reusable prefix in it is forgotten where `source` is another slot or None.
         given: how many of its tokens are there already.
         source: the slot that they are in; None where none are.
+        keep: tokens whose memory stays with the slot when what another left there is forgotten.
     """
 
     slot: int
     given: int = 0
     source: int | None = None
+    keep: int = 0
 
 
 class Placing:
@@ -53,23 +58,25 @@ class Placing:
         self._pinned: set[int] = set()  # prefixes that will be copied, and so must stay for now
         self._room = pool.budget - promised
 
-    def place(self, tokens: TokenIds, need: int, salt: str | None) -> Place | None:
+    def place(self, tokens: TokenIds, need: int, salt: str | None, most: int = 0) -> Place | None:
         """The place of a request or None where there is none.
 
         Args:
             tokens: its prompt.
             need: its tokens so far and the next one.
             salt: only prefixes with the same are shared; None shares nothing.
+            most: tokens that it may come to, where that is known.
         """
         match, given = self._best(tokens, salt)
         if match is not None:
-            place = self._take_over(match, given, need) or self._copy(match, given, need)
+            place = self._take_over(match, given, need) or self._copy(match, given, need, most)
             if place is not None:
                 return place
         target = self._target()
         if target is None or need > self._room:
             return None
-        return self._claim(Place(target), need)
+        keep = self._keep(target, need, most, self._room)
+        return self._claim(Place(target, keep=keep), max(need, keep))
 
     def _best(self, tokens: TokenIds, salt: str | None) -> tuple[Prefix | None, int]:
         """Who shares the most of the prompt; of equals one whose slot is nobody's."""
@@ -91,7 +98,7 @@ class Placing:
         cost = max(self._pool.held(slot), need)
         return self._claim(Place(slot, given, slot), cost) if cost <= self._room else None
 
-    def _copy(self, match: Prefix, given: int, need: int) -> Place | None:
+    def _copy(self, match: Prefix, given: int, need: int, most: int) -> Place | None:
         """Another slot, where the room is enough for both."""
         kept = self._kept.get(match.slot) is match
         pin = self._pool.held(match.slot) if kept and match.slot not in self._pinned else 0
@@ -100,7 +107,17 @@ class Placing:
             return None
         if kept:
             self._pinned.add(match.slot)
-        return self._claim(Place(target, given, match.slot), need + pin)
+        keep = self._keep(target, need, most, self._room - pin)
+        return self._claim(Place(target, given, match.slot, keep), max(need, keep) + pin)
+
+    def _keep(self, slot: int, need: int, most: int, room: int) -> int:
+        """How much of the slot's memory goes to its next owner: giving it back and asking for it anew takes long.
+
+        No more than it needs now; while there is plenty, what it may come to.
+        """
+        held = self._pool.held(slot)
+        keep = min(held, most if PLENTY * self._pool.spent <= self._pool.budget else need)
+        return keep if keep <= room else min(held, need)
 
     def _target(self, but: int | None = None) -> int | None:
         """An empty slot, or else the one whose prefix was used least recently."""

@@ -102,9 +102,12 @@ class SlotPool:
         """A reusable prefix was used just now."""
         self._kept[slot] = self._kept.pop(slot)
 
-    def forget(self, slot: int) -> None:
-        """A slot's reusable prefix is gone, and its memory."""
-        del self._kept[slot], self._held[slot]
+    def forget(self, slot: int, keep: int = 0) -> None:
+        """A slot's reusable prefix is gone, and its memory but for so many tokens, which are its next owner's."""
+        del self._kept[slot]
+        self._held[slot] = min(self._held[slot], keep)
+        if not keep:
+            del self._held[slot]
 
     def surplus(self, tokens: int, spared: Collection[int]) -> Sequence[int]:
         """The slots whose prefixes must be forgotten so that `tokens` more fit the budget, but for the spared ones."""

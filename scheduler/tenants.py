@@ -53,11 +53,11 @@ class Tenants:
         placing = Placing(self._pool, [p for r in running if (p := self._prefix(r)) is not None], promised)
         for r in waiting:
             salt = None if r.unscored else self._salt(r)
-            place = placing.place(r.ids, len(r.tokens) + 1, salt)
+            place = placing.place(r.ids, len(r.tokens) + 1, salt, len(r.prompt) + r.params.max_tokens)
             if place is None:
                 return
             self._places[r.id] = place
-            held = self._pool.held(place.slot) if place.slot == place.source else 0
+            held = self._pool.held(place.slot) if place.slot == place.source else place.keep
             yield self._pending(r, place.slot, place.given, held, waits=True)
 
     def settle(self, plan: StepPlan, requests: Mapping[str, Request]) -> None:
@@ -67,7 +67,7 @@ class Tenants:
         kept = {prefix.slot for prefix in self._pool.kept}
         for place in places.values():
             if place.slot in kept and place.slot != place.source:
-                self._forget(place.slot)
+                self._forget(place.slot, place.keep)
         growth = sum(max(s.start + s.count - self._pool.held(s.slot), 0) for s in plan.slices)
         for slot in self._pool.surplus(growth, spared):
             self._forget(slot)
@@ -124,9 +124,9 @@ class Tenants:
         r.start(place.slot, place.given)
         self._order.started(r)
 
-    def _forget(self, slot: int) -> None:
-        self._pool.forget(slot)
-        self._model.release(slot)
+    def _forget(self, slot: int, keep: int = 0) -> None:
+        self._pool.forget(slot, keep)
+        self._model.release(slot, keep)
 
     def _prefix(self, r: Request) -> Prefix | None:
         """What others may share of a request: of its prompt what prefill rows have written, never a lone row."""

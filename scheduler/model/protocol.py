@@ -20,8 +20,8 @@ class Model(Protocol):
         The target holds nothing, or is the source itself, which then keeps these and forgets the rest.
         """
 
-    def release(self, slot: int) -> None:
-        """Forget the slot's tokens."""
+    def release(self, slot: int, keep: int = 0) -> None:
+        """Forget the slot's tokens and give their memory back, but for what `keep` tokens take."""
 
     def close(self) -> None:
         """Give everything back."""

@@ -70,10 +70,13 @@ class PackedSession:
         for buffer in self._cache.values():
             buffer.array[target, :, :tokens] = buffer.array[source, :, :tokens]
 
-    def release(self, slot: int) -> None:
-        """Forget a slot's tokens and give their memory back to the system."""
+    def release(self, slot: int, keep: int = 0) -> None:
+        """Forget a slot's tokens and give their memory back to the system, but for what `keep` tokens take.
+
+        What is left of them is overwritten before it is read: a slot's tokens count from its next owner's first.
+        """
         for buffer in self._cache.values():
-            buffer.release(slot)
+            buffer.release(slot, keep)
 
     def close(self) -> None:
         """Let go of the session and the cache."""
@@ -134,10 +137,19 @@ class _Buffer:
         self.array = np.frombuffer(self._map, dtype).reshape(shape)
         self._stride = size // shape[0]
 
-    def release(self, slot: int) -> None:
-        """Give back the whole pages inside a slot; the ragged ends are shared with its neighbours."""
-        first = -(-slot * self._stride // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (slot + 1) * self._stride // mmap.PAGESIZE * mmap.PAGESIZE
+    def release(self, slot: int, keep: int) -> None:
+        """Give back a slot's memory, each head's behind its first `keep` tokens."""
+        _, heads, capacity, _ = self.array.shape
+        if keep == 0:
+            self._give_back(slot * self._stride, (slot + 1) * self._stride)
+            return
+        run = self._stride // heads
+        for start in range(slot * self._stride, (slot + 1) * self._stride, run):
+            self._give_back(start + run // capacity * keep, start + run)
+
+    def _give_back(self, start: int, end: int) -> None:
+        """The whole pages between two places; the ragged ends are shared with what lies beside them."""
+        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 

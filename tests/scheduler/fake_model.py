@@ -55,7 +55,8 @@ class FakeModel:
         self.slots[target][:] = self.slots[source][:tokens]
         self.copied.append((source, target, tokens))
 
-    def release(self, slot: int) -> None:
+    def release(self, slot: int, keep: int = 0) -> None:
+        assert keep >= 0
         self.slots[slot].clear()
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ class Recorder:
             self.seen.setdefault(id_, []).append(row.copy())
         return logits
 
-    def release(self, slot: int) -> None:
-        self.session.release(slot)
+    def release(self, slot: int, keep: int = 0) -> None:
+        self.session.release(slot, keep)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         self.session.copy(source, target, tokens)

@@ -55,6 +55,15 @@ def test_a_copy_that_the_budget_does_not_hold_beside_its_source_is_not_made() ->
     assert Placing(pool_with((0, long), budget=55), [], 0).place(long[:10], 11, "") == Place(1)
 
 
+def test_memory_goes_with_a_slot_as_far_as_it_is_needed_and_further_while_there_is_plenty() -> None:
+    long = ids(*range(50))
+    other = ids(99, 98, 97)
+    assert Placing(pool_with((0, long), slots=1), [], 0).place(other, 4, "", 30) == Place(0, keep=30)
+    assert Placing(pool_with((0, long), slots=1), [], 0).place(other, 4, "", 80) == Place(0, keep=50)
+    assert Placing(pool_with((0, long), slots=1, budget=99), [], 0).place(other, 4, "", 30) == Place(0, keep=4)
+    assert Placing(pool_with((0, long), slots=1), [], 980).place(other, 4, "", 30) == Place(0, keep=4)
+
+
 @given(st.data())
 def test_places_are_distinct_their_sources_stay_and_all_of_it_is_within_the_budget(data: st.DataObject) -> None:
     slots, budget = data.draw(st.integers(1, 6)), data.draw(st.integers(60, 200))
@@ -73,10 +82,12 @@ def test_places_are_distinct_their_sources_stay_and_all_of_it_is_within_the_budg
             pool.give_back(slot, f"{slot}", Prefix(slot, "", content))
     placing, places, needs = Placing(pool, running, promised), [], []
     for prompt in data.draw(st.lists(tokens.filter(len), max_size=6)):
-        place = placing.place(prompt, len(prompt) + 1, "")
+        most = data.draw(st.integers(0, 60))
+        place = placing.place(prompt, len(prompt) + 1, "", most)
         if place is not None:
             places.append(place)
-            needs.append(len(prompt) + 1)
+            needs.append(max(len(prompt) + 1, place.keep))
+            assert place.keep <= min(pool.held(place.slot), max(len(prompt) + 1, most))
             assert place.given <= max(len(prompt) - OWN_ROWS, 0)
     kept = {prefix.slot for prefix in pool.kept}
     taken = {place.slot for place in places}

@@ -104,10 +104,14 @@ def test_a_slot_costs_memory_only_as_tokens_arrive_and_gives_it_back(packed: Pac
             session.run(pack(plan, lambda _: [9] * 2000))
     filled_kb = anonymous_kb()
     for slot in range(8):
+        session.release(slot, 1000)
+    half_kb = anonymous_kb()
+    for slot in range(8):
         session.release(slot)
     cache_kb = 8 * 2000 * spec.kv_bytes_per_token // 1024
     assert opened_kb - before < 100_000
     assert filled_kb - opened_kb > cache_kb
+    assert 0.4 * cache_kb < filled_kb - half_kb < 0.6 * cache_kb
     assert filled_kb - anonymous_kb() > 0.9 * cache_kb
 
 
