@@ -40,6 +40,9 @@ CALMING = 0.99
 LEAST = 1e-3
 """No part of a step is cheaper than this much of its guess, whatever a few noisy steps say."""
 
+SETTLING = 16
+"""Steps whose excess says nothing: it is over a guess, not over what was measured."""
+
 SWEEPS = 8
 """Rounds of the descent after each step; what is left is done after the next one."""
 
@@ -93,11 +96,13 @@ class Pace:
     _squares: list[list[float]] = field(default_factory=lambda: [[0.0] * len(PRIOR) for _ in PRIOR])
     _products: list[float] = field(default_factory=lambda: [0.0] * len(PRIOR))
     _excess: float = LEAST_EXCESS
+    _steps: int = 0
 
     def learn(self, load: Load, seconds: float) -> None:
         """Take note of how long a step took."""
         seconds = min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
-        if load.prefill_rows:
+        self._steps += 1
+        if load.prefill_rows and self._steps > SETTLING:
             calmed = 1 + (self._excess - 1) * CALMING
             self._excess = min(max(seconds / self.seconds(load), calmed, LEAST_EXCESS), MOST_EXCESS)
         factors = [number * guess / seconds for number, guess in zip(load.numbers, PRIOR, strict=True)]
