@@ -101,12 +101,15 @@ def _group(slices: Sequence[Slice], starts: Sequence[int]) -> tuple[Group | None
     longest = max(s.count for s in slices)
     rows = np.zeros((width, longest), np.int64)
     seqlens_k, query_seqlens = np.zeros(width, np.int32), np.zeros(width, np.int32)
-    places = []
-    for s, start in zip(slices, starts, strict=True):
-        at = s.slot - first
-        rows[at, : s.count] = np.arange(start, start + s.count)
-        seqlens_k[at] = s.start + s.count - 1
-        query_seqlens[at] = s.count
-        places.append(at * longest + np.arange(s.count))
+    at = np.array([s.slot - first for s in slices])
+    seqlens_k[at] = [s.start + s.count - 1 for s in slices]
+    query_seqlens[at] = [s.count for s in slices]
+    if longest == 1:
+        rows[at, 0] = starts
+        places = at
+    else:
+        for s, start in zip(slices, starts, strict=True):
+            rows[s.slot - first, : s.count] = np.arange(start, start + s.count)
+        places = np.concatenate([(s.slot - first) * longest + np.arange(s.count) for s in slices])
     total = max(int(seqlens_k.max()) + 1, longest)
-    return Group(first, width, longest, rows.ravel(), seqlens_k, query_seqlens, total), np.concatenate(places)
+    return Group(first, width, longest, rows.ravel(), seqlens_k, query_seqlens, total), places

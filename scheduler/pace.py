@@ -43,7 +43,7 @@ LEAST = 1e-3
 SETTLING = 16
 """Steps whose excess says nothing: it is over a guess, not over what was measured."""
 
-SWEEPS = 8
+SWEEPS = 4
 """Rounds of the descent after each step; what is left is done after the next one."""
 
 MOST_SECONDS, LEAST_SECONDS = 1e4, 1e-6
