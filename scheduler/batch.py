@@ -108,8 +108,8 @@ def _group(slices: Sequence[Slice], starts: Sequence[int]) -> tuple[Group | None
         rows[at, 0] = starts
         places = at
     else:
-        for s, start in zip(slices, starts, strict=True):
-            rows[s.slot - first, : s.count] = np.arange(start, start + s.count)
-        places = np.concatenate([(s.slot - first) * longest + np.arange(s.count) for s in slices])
+        for row, s, start in zip(at, slices, starts, strict=True):
+            rows[row, : s.count] = np.arange(start, start + s.count)
+        places = np.flatnonzero(np.arange(longest) < query_seqlens[:, None])  # slices are in the order of their slots
     total = max(int(seqlens_k.max()) + 1, longest)
     return Group(first, width, longest, rows.ravel(), seqlens_k, query_seqlens, total), places

@@ -16,7 +16,6 @@ from scheduler.slots import Prefix, SlotPool, TokenIds, common
 OWN_ROWS = 2
 """Prompt tokens that every request computes itself."""
 
-
 PLENTY = 2
 """Times what is spent that the budget has to be, for a slot to keep memory that its next owner may never need."""
 
