@@ -62,7 +62,6 @@ class Watch:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self.times: list[float] = []
-        self.worst = ""
 
     async def __aenter__(self) -> "Watch":
         self._task = asyncio.create_task(self._ask())
@@ -78,7 +77,3 @@ class Watch:
                 await self._client.get(path)
                 self.times.append(perf_counter() - begin)
             await asyncio.sleep(0.5)
-
-
-def percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(int(len(values) * part), len(values) - 1)] if values else float("nan")

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
 
-from tests.load.client import Told, Watch, percentile, stream, words
+from tests.load.client import Told, Watch, stream, words
 from tests.server.live import Live, metric, serving
 
 LIMITS = httpx.Limits(max_connections=None)
@@ -36,6 +37,16 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms"
 
 
+def percentile(values: list[float], rank: float) -> str:
+    return ms(float(np.percentile(values, rank)))
+
+
+async def settled(live: Live) -> int:
+    """Wait until nothing is in flight; what memory there is then."""
+    await asyncio.to_thread(live.settled)
+    return rss(live)
+
+
 async def a_long_prompt_beside_streams(live: Live, _: float) -> str:
     async with client(live) as http, Watch(http) as watch:
         await asyncio.gather(stream(http, words(9, 3000), 2), stream(http, words(8, 200), 40))  # learns the pace
@@ -45,8 +56,8 @@ async def a_long_prompt_beside_streams(live: Live, _: float) -> str:
         told = await asyncio.gather(*streams)
     gaps = [gap for one in told for gap in one.gaps]
     return (
-        f"ITL median {ms(percentile(gaps, 0.5))}, p99 {ms(percentile(gaps, 0.99))}, worst {ms(max(gaps))}; "
-        f"TTFT of the 8,000 {long.ttft:.1f} s; probes p99 {ms(percentile(watch.times, 0.99))}"
+        f"ITL median {percentile(gaps, 50)}, p99 {percentile(gaps, 99)}, worst {ms(max(gaps))}; "
+        f"TTFT of the 8,000 {long.ttft:.1f} s; probes p99 {percentile(watch.times, 99)}"
     )
 
 
@@ -78,21 +89,21 @@ async def crowded(live: Live, seconds: float, longest: int, new: int) -> str:
             found["left" if leave else f"{told.status}"] += 1
             course.append(rss(live))
 
-    async def crowd(http: httpx.AsyncClient, seconds: float) -> str:
+    async def crowd(http: httpx.AsyncClient, seconds: float) -> tuple[int, str]:
         """Let them come for a while; what memory there is, and what the server says, when all have gone."""
         await asyncio.gather(*(one(http, loop.time() + seconds) for _ in range(64)))
-        while (load := (await http.get("/load")).json())["in_flight"]:
-            pass
-        return f"{rss(live)} KiB with {load}"
+        size = await settled(live)
+        return size, f"{size} KiB with {(await http.get('/load')).json()}"
 
     async with client(live) as http, Watch(http) as watch:
-        before, first = await crowd(http, seconds / 6), found.total()
-        after = await crowd(http, seconds * 5 / 6)
+        before, then = await crowd(http, seconds / 6)
+        first = found.total()
+        after, now = await crowd(http, seconds * 5 / 6)
     tenths = ", ".join(f"{size // 1024}" for size in course[:: max(len(course) // 10, 1)])
     return (
-        f"{dict(found)}; probes p99 {ms(percentile(watch.times, 0.99))}; RssAnon {tenths} MiB;\n"
-        f"    after the first {first}: {before}\n    after all: {after}\n    "
-        f"{(int(after.split()[0]) - int(before.split()[0])) / (found.total() - first):.2f} KiB a request"
+        f"{dict(found)}; probes p99 {percentile(watch.times, 99)}; RssAnon {tenths} MiB;\n"
+        f"    after the first {first}: {then}\n    after all: {now}\n"
+        f"    {(after - before) / (found.total() - first):.2f} KiB a request"
     )
 
 
@@ -153,9 +164,7 @@ async def k_many_tiny_requests(live: Live, _: float) -> str:
     async with client(live) as http:
         for end in range(1000, 11_001, 1000):
             await asyncio.gather(*(one(http, end) for _ in range(48)))
-            while (await http.get("/load")).json()["in_flight"]:
-                pass
-            course.append(rss(live))
+            course.append(await settled(live))
     return (
         f"RssAnon {', '.join(map(str, course))} KiB, {(course[-1] - course[4]) / 6000:.2f} KiB each of the last 6,000"
     )
