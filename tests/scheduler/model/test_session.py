@@ -115,6 +115,22 @@ def test_a_slot_costs_memory_only_as_tokens_arrive_and_gives_it_back(packed: Pac
     assert filled_kb - anonymous_kb() > 0.9 * cache_kb
 
 
+def test_the_shapes_a_session_has_met_leave_nothing_behind(default_model: Path) -> None:
+    session = opened(default_model)
+
+    def prefill(rows: int, width: int) -> None:
+        plan = StepPlan(tuple(Slice(f"{i}", i, 0, rows, decodes=False, samples=i == 0) for i in range(width)))
+        session.run(pack(plan, lambda _: [9] * rows))
+
+    for _ in range(2):
+        prefill(32, 5)  # all that the cache and the arena need
+    before = anonymous_kb()
+    for rows in range(1, 33):
+        for width in range(1, 6):
+            prefill(rows, width)
+    assert anonymous_kb() - before < 2000  # 160 shapes; a record of each took twice that
+
+
 def test_a_step_that_samples_nobody_runs(packed: Packed) -> None:
     session = opened(packed("llama-int4"))
     plan = StepPlan((Slice("a", 0, 0, 8, decodes=False, samples=False),))
