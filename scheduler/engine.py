@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Protocol
 
 from scheduler.batch import pack
+from scheduler.coming import awaited
 from scheduler.config import EngineConfig
 from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
@@ -16,7 +17,6 @@ from scheduler.outcome import Outcome, outcomes
 from scheduler.pace import Load, Pace, load_of
 from scheduler.plan import Pending, Room, Slice, StepPlan, overdrawn, plan
 from scheduler.request import Event, Finish, Phase, Request
-from scheduler.siblings import awaited, unheld
 from scheduler.tenants import Tenants
 
 
@@ -175,7 +175,7 @@ class PackedEngine:
         running = [self._requests[p.id] for p in pending]
         promised = sum(p.promised for p in pending)
         waiting.sort(key=self._order.turn)
-        return self._tenants.candidates(unheld(waiting, running), running, promised)
+        return self._tenants.candidates(waiting, running, promised)
 
     def _most(self) -> Load:
         """The most that a step is likely to compute."""

@@ -77,15 +77,23 @@ class Placing:
         keep = self._keep(target, need, most, self._room)
         return self._claim(Place(target, keep=keep), max(need, keep))
 
+    def offers(self, tokens: TokenIds, salt: str | None, least: int) -> bool:
+        """Whether at least so much of a prompt can be shared now."""
+        return any(p.salt == salt and common(p.tokens, tokens) >= least for p in self._sharers)
+
     def _best(self, tokens: TokenIds, salt: str | None) -> tuple[Prefix | None, int]:
         """Who shares the most of the prompt; of equals one whose slot is nobody's."""
         best, given = None, 0
-        for prefix in (*self._kept.values(), *self._running) if salt is not None else ():
+        for prefix in self._sharers if salt is not None else ():
             if prefix.salt == salt:
                 count = min(common(prefix.tokens, tokens), len(tokens) - OWN_ROWS)
                 if count > given and count >= LEAST_SHARED:
                     best, given = prefix, count
         return best, given
+
+    @property
+    def _sharers(self) -> Sequence[Prefix]:
+        return (*self._kept.values(), *self._running)
 
     def _take_over(self, match: Prefix, given: int, need: int) -> Place | None:
         """The match's own slot, where that loses less than it keeps, or there is no other."""

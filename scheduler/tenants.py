@@ -5,6 +5,7 @@ What the slots hold together is within the budget before the model runs, not aft
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from scheduler.coming import WORTH, Coming
 from scheduler.config import EngineConfig
 from scheduler.model.protocol import Model
 from scheduler.order import Order
@@ -47,16 +48,27 @@ class Tenants:
     def candidates(self, waiting: Iterable[Request], running: Sequence[Request], promised: int) -> Iterator[Pending]:
         """The waiting requests that have a place, in their order, up to the first that has none.
 
+        Those that wait for a prompt that is being computed are passed over, as many as there are slots.
         `promised` are the tokens that the running ones have or will have when they have caught up.
         """
         self._places.clear()
         placing = Placing(self._pool, [p for r in running if (p := self._prefix(r)) is not None], promised)
+        coming, passed = Coming(), 0
+        for r in running:
+            coming.add(r.ids, self._salt(r), self._order.turn(r), r.computed)
         for r in waiting:
-            salt = None if r.unscored else self._salt(r)
+            salt, turn = None if r.unscored else self._salt(r), self._order.turn(r)
+            soon = coming.shared(r.ids, salt, turn)
+            if soon >= WORTH and not placing.offers(r.ids, salt, soon - WORTH + 1):
+                passed += 1
+                if passed == self._pool.count:
+                    return
+                continue
             place = placing.place(r.ids, len(r.tokens) + 1, salt, len(r.prompt) + r.params.max_tokens)
             if place is None:
                 return
             self._places[r.id] = place
+            coming.add(r.ids, salt, turn, 0 if place.slot == place.source else place.given)
             held = self._pool.held(place.slot) if place.slot == place.source else place.keep
             yield self._pending(r, place.slot, place.given, held, waits=True)
 

@@ -47,7 +47,7 @@ FORBIDDEN = {
     "scheduler.adjust": ("scheduler.request", "scheduler.engine"),
     "scheduler.logprobs": ("scheduler.request", "scheduler.engine"),
     "scheduler.outcome": ("scheduler.engine", "scheduler.model", "scheduler.slots"),
-    "scheduler.siblings": ("scheduler.engine", "scheduler.model", "scheduler.slots"),
+    "scheduler.coming": ("scheduler.engine", "scheduler.model", "scheduler.tenants"),
     "server.metrics": ("asyncio",),
     "server.queue": ("asyncio", "scheduler", "time"),
     "server.load": ("scheduler", "starlette", "prometheus_client", "server.bridge", "server.schema", "server.render"),

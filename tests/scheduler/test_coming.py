@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.coming import WORTH
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine
 from scheduler.model.session import PackedSession
@@ -90,11 +93,91 @@ def test_who_waits_for_a_sibling_holds_up_nobody_else() -> None:
     run_dry(packed, ledger)
 
 
-def test_requests_without_siblings_wait_for_nobody_s_prompt() -> None:
-    packed, _ = engine(slots=4, step_rows=32)
-    for name in ("a", "b"):
-        packed.add(Request(name, tuple(range(20)), SamplingParams(max_tokens=2, temperature=0.0)))
-    assert packed.step().prefill_rows == 32
+SYSTEM = tuple(range(40))
+"""How the prompts of strangers begin."""
+
+GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
+
+
+def strangers(count: int) -> list[Request]:
+    return [Request(f"{i}", (*SYSTEM, 90 + i, i, 1), GREEDY) for i in range(count)]
+
+
+def prefilled(packed: PackedEngine, requests: list[Request]) -> int:
+    """The rows of prefill that all of them take, who must get what each gets alone."""
+    for request in requests:
+        packed.add(request)
+    rows, ledger = 0, Ledger()
+    while not packed.idle:
+        report = packed.step()
+        rows += report.prefill_rows
+        ledger.read(report)
+        packed.check()
+    for request in requests:
+        assert ledger.tokens[request.id] == solo(list(request.prompt), 3)
+    return rows
+
+
+@pytest.mark.parametrize("step_rows", [64, 256])
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_what_strangers_that_come_together_share_is_computed_once(slots: int, step_rows: int) -> None:
+    packed, _ = engine(slots, step_rows, reuse=True)
+    assert prefilled(packed, strangers(6)) == 43 + 5 * 3
+
+
+def test_where_a_prompt_takes_several_steps_little_of_it_is_computed_twice() -> None:
+    packed, _ = engine(slots=8, step_rows=16, reuse=True)
+    assert prefilled(packed, strangers(6)) < 43 + 5 * (3 + WORTH)
+
+
+def started(packed: PackedEngine, requests: list[Request]) -> int:
+    """The rows of prefill of the step after they have come."""
+    for request in requests:
+        packed.add(request)
+    return packed.step().prefill_rows
+
+
+def test_nobody_waits_where_nothing_is_shared_without_reuse_across_salts_or_when_scored() -> None:
+    assert started(engine(8, 256)[0], strangers(3)) == 3 * 43
+    apart = [replace(r, salt=r.id) for r in strangers(3)]
+    assert started(engine(8, 256, reuse=True)[0], apart) == 3 * 43
+    scored = [replace(r, params=replace(GREEDY, prompt_logprobs=0)) for r in strangers(3)]
+    assert started(engine(8, 256, reuse=True)[0], scored) == 3 * 43
+
+
+def test_nobody_waits_for_what_is_sooner_computed() -> None:
+    shorter = [replace(r, prompt=r.prompt[10:]) for r in strangers(3)]
+    assert started(engine(4, 256, reuse=True)[0], shorter) == 3 * 33
+
+
+def test_nobody_waits_for_what_is_there_already() -> None:
+    packed, _ = engine(slots=4, step_rows=64, reuse=True)
+    long, short = strangers(2)
+    assert started(packed, [replace(long, prompt=(*long.prompt, *range(30, 96)))]) == 64
+    assert started(packed, [short]) == 43 + 66 - 64 + 3
+
+
+def test_nobody_waits_for_a_prompt_whose_turn_is_later() -> None:
+    packed, _ = engine(slots=4, step_rows=16, reuse=True)
+    late, soon = (replace(r, prompt=SYSTEM + r.prompt) for r in strangers(2))
+    packed.add(replace(late, priority=1))
+    packed.step()
+    packed.add(soon)
+    packed.step()
+    assert soon.slot is not None
+
+
+def test_who_waits_goes_on_when_the_one_that_computes_leaves() -> None:
+    packed, _ = engine(slots=4, step_rows=16, reuse=True)
+    first, *rest = strangers(3)
+    packed.add(first)
+    for request in rest:
+        packed.add(request)
+    assert packed.step().running == 1
+    packed.drop(first.id)
+    ledger = Ledger()
+    run_dry(packed, ledger)
+    assert all(ledger.tokens[r.id] == solo(list(r.prompt), 3) for r in rest)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 90])
