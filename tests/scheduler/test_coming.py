@@ -153,8 +153,8 @@ def test_nobody_waits_for_what_is_sooner_computed() -> None:
 def test_nobody_waits_for_what_is_there_already() -> None:
     packed, _ = engine(slots=4, step_rows=64, reuse=True)
     long, short = strangers(2)
-    assert started(packed, [replace(long, prompt=(*long.prompt, *range(30, 96)))]) == 64
-    assert started(packed, [short]) == 43 + 66 - 64 + 3
+    assert started(packed, [replace(long, prompt=(*long.prompt, *range(36, 96)))]) == 64
+    assert started(packed, [short]) == 43 + 60 - 64 + 3
 
 
 def test_nobody_waits_for_a_prompt_whose_turn_is_later() -> None:
