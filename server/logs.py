@@ -14,6 +14,7 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from server.log_handler import UnblockingHandler
 from server.record import CURRENT
 
 PARTS = {
@@ -35,7 +36,7 @@ def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO =
         parts: `part=level`, checked already.
         stream: where to.
     """
-    handler = logging.StreamHandler(stream)
+    handler = UnblockingHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[

@@ -17,16 +17,17 @@ ADDRESS = re.compile(r"""address(?:\s+|":")((?:https?://|unix:)[^\s"]+?)(?:/v1)?
 
 
 class Live:
-    """A serving process."""
+    """A serving process; a `deaf` one's log is not read before its end."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, deaf: bool = False) -> None:
         self.process = subprocess.Popen(
             [COMMAND, "serve", *arguments, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
         self.log: list[str] = []
         self.url = self._address()
-        self._reader = threading.Thread(target=self._read_on, daemon=True)  # a full pipe would stop the server
-        self._reader.start()
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
+        if not deaf:
+            self._reader.start()
 
     def _address(self) -> str:
         assert self.process.stderr is not None
@@ -61,6 +62,8 @@ class Live:
 
     def end(self, *signals: signal.Signals) -> tuple[int, str]:
         """Send signals and wait for the end: exit status and the log."""
+        if self._reader.ident is None:
+            self._reader.start()
         for number in signals:
             self.process.send_signal(number)
         self.process.wait(timeout=60)
@@ -83,9 +86,9 @@ def counts(usage: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Live]:
+def serving(*arguments: str, deaf: bool = False) -> Iterator[Live]:
     """A server for the length of a block."""
-    live = Live(*arguments)
+    live = Live(*arguments, deaf=deaf)
     try:
         yield live
     finally:
