@@ -4,7 +4,7 @@ Whoever stops iterating early, by leaving or by an error, cancels all of them; a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -64,9 +64,9 @@ class Generation:
             for id_ in stream.ids:
                 self.bridge.cancel(id_)
 
-    def _take(self, waiting: list[Update]) -> list[Piece]:
-        """The pieces of the updates that can be told; the others stay."""
-        pieces, late = [], []
+    def _take(self, waiting: list[Update]) -> Iterator[Piece]:
+        """The pieces of the updates that can be told, one by one, so that what came before an error is; others stay."""
+        late = []
         for update in waiting:
             choice = self.choices[update.index]
             if choice.finished:  # a stop string ended it before the scheduler did
@@ -80,9 +80,8 @@ class Generation:
             piece = choice.take(update)
             if piece.stopped:
                 self.bridge.cancel(self.requests[update.index].id, Finish.STOP)
-            pieces.append(piece)
+            yield piece
         waiting[:] = late
-        return pieces
 
     async def reply(self, renderer: Renderer) -> bytes:
         """The body of a plain reply."""

@@ -5,7 +5,7 @@ A slow reader gets more tokens at a time and holds up nobody; what is kept is bo
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler.errors import EngineError
 from scheduler.logprobs import TokenLogprobs
@@ -39,6 +39,12 @@ class Update:
         """Whether it ended otherwise than by its own tokens."""
         return self.finish in (Finish.FAILED, Finish.CANCELLED)
 
+    def parts(self) -> list["Update"]:
+        """A failure by itself, after what came before it."""
+        if not (self.failed and self.tokens):
+            return [self]
+        return [replace(self, finish=None, error=None), Update(self.index, finish=self.finish, error=self.error)]
+
     def add(self, event: Event) -> None:
         """Take an event's news."""
         self.tokens += event.tokens
@@ -57,12 +63,12 @@ class Stream:
         self._news = asyncio.Event()
 
     async def next(self) -> list[Update]:
-        """Wait for news; what there is by index. After an update with a finish there is none of that request."""
+        """Wait for news; what there is by index, failures last. After an update with a finish there is none of it."""
         await self._news.wait()
         self._news.clear()
-        updates = sorted(self._updates.values(), key=lambda update: update.index)
+        updates = [part for update in self._updates.values() for part in update.parts()]
         self._updates.clear()
-        return updates
+        return sorted(updates, key=lambda update: (update.failed, update.index))
 
     def put(self, event: Event) -> None:
         """Take an event from the scheduler."""
