@@ -161,9 +161,7 @@ def _load(spec: ModelSpec, threads: int) -> ort.InferenceSession:
     os.environ["ORT_GQA_DISABLE_FLASH_ATTENTION"] = "1"
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = (
-        4  # what goes wrong is raised; onnxruntime would write it to stderr too, in its own form
-    )
+    options.log_severity_level = 4  # what goes wrong is raised, and need not be written to stderr too
     # onnxruntime would keep a plan of its allocations for every set of shapes it has met. Steps are of thousands of
     # shapes: that is memory without end, and 0.92 times the speed.
     options.enable_mem_pattern = False
