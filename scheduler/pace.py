@@ -31,7 +31,7 @@ PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7, 1e-6)
 TRUST = 1e-4
 """The weight of the guess, in steps: it decides only about what no step has told of."""
 
-LEAST_EXCESS, MOST_EXCESS = 1.2, 2.0
+LEAST_EXCESS, MOST_EXCESS = 1.3, 2.0
 """How many times its estimate a step is expected to take at the worst, whatever was seen."""
 
 CALMING = 0.99
