@@ -96,7 +96,7 @@ class Request:
     Attributes:
         id: unique among the requests in flight.
         prompt: token ids, at least one.
-        siblings: a name that requests with the same prompt share, so that it is computed once; empty for none.
+        siblings: a name that the choices of one reply share: even without prefix reuse they share its prompt; or empty.
         priority: lower goes first.
         salt: only requests with the same share what is computed of their prompts.
         key: whose it is, for fair shares; all without a name are one.
