@@ -29,6 +29,8 @@ CONSOLE = Console(stderr=True)
 @click.version_option(package_name="paceline")
 def main() -> None:
     """Continuous-batching inference server for language models on ordinary CPUs, with OpenAI's API."""
+    if sys.stderr is None:  # closed by whoever started it
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
 
 
 @main.command(cls=GroupedCommand)

@@ -27,15 +27,16 @@ PARTS = {
 """The loggers of each part; the root's is the libraries'."""
 
 
-def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO = sys.stderr) -> None:
-    """Send every logger of the process to `stream`.
+def configure(level: str, form: str, parts: Sequence[str] = (), stream: TextIO | None = None) -> None:
+    """Send every logger of the process to a stream.
 
     Args:
         level: of this server's parts, unless they are given one.
         form: `text` or `json`.
         parts: `part=level`, checked already.
-        stream: where to.
+        stream: where to; by default stderr.
     """
+    stream = stream or sys.stderr
     handler = UnblockingHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

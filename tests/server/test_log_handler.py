@@ -2,17 +2,19 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 import httpx
+import pytest
 
 from server.log_handler import UnblockingHandler
 from tests.conftest import model_folder
-from tests.server.live import serving
+from tests.server.live import COMMAND, serving
 
 LINES = 3000  # of a hundred characters: several times what a pipe holds
 
@@ -87,3 +89,27 @@ def test_a_server_whose_log_nobody_reads_answers(tmp_path: Path) -> None:
     told = sum(line.get("path") == "/nothing" for line in lines)
     assert told < LINES
     assert told + sum(line.get("dropped", 0) for line in lines) >= LINES
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_server_without_a_stderr_answers(tmp_path: Path, form: str) -> None:
+    socket = tmp_path / "socket"
+    arguments = (
+        str(model_folder("llama-int4")),
+        "--cache-dir",
+        str(tmp_path),
+        "--log-format",
+        form,
+        "--uds",
+        str(socket),
+    )
+    shell = ["sh", "-c", 'exec "$0" serve "$@" 2>&-', COMMAND, *arguments]
+    with subprocess.Popen(shell) as process:
+        while not socket.exists():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+                raise AssertionError("the server ended")
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket), retries=10)) as client:
+            assert client.get("http://here/nothing").status_code == 404
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
