@@ -1,4 +1,4 @@
-"""Prompts that begin alike and are there at once: what they share is computed once. Knows no model, no slots.
+"""Prompts that begin alike and are there at once: what they share is computed once. Knows no model, no slot's owner.
 
 The first of them to run computes it; whoever would save enough by that waits until it is in the cache, and finds it
 there like any other prefix. Nobody waits for a prompt whose turn is later than its own.

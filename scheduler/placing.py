@@ -39,6 +39,24 @@ class Place:
     source: int | None = None
     keep: int = 0
 
+    @property
+    def takes_over(self) -> bool:
+        """Whether it goes on with what is in its slot."""
+        return self.slot == self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a prompt can be given.
+
+    Attributes:
+        prefix: who has it; None where nobody does.
+        given: how many of its tokens that is.
+    """
+
+    prefix: Prefix | None = None
+    given: int = 0
+
 
 class Placing:
     """Finds places one after the other; each counts as taken for those that follow.
@@ -57,18 +75,32 @@ class Placing:
         self._pinned: set[int] = set()  # prefixes that will be copied, and so must stay for now
         self._room = pool.budget - promised
 
-    def place(self, tokens: TokenIds, need: int, salt: str | None, most: int = 0) -> Place | None:
+    def match(self, tokens: TokenIds, salt: str | None) -> Match:
+        """Who shares the most of a prompt; of equals one whose slot is nobody's.
+
+        Args:
+            tokens: the prompt.
+            salt: only prefixes with the same are shared; None shares nothing.
+        """
+        best = Match()
+        for prefix in (*self._kept.values(), *self._running) if salt is not None else ():
+            if prefix.salt == salt:
+                count = min(common(prefix.tokens, tokens), len(tokens) - OWN_ROWS)
+                if count > best.given and count >= LEAST_SHARED:
+                    best = Match(prefix, count)
+        return best
+
+    def place(self, match: Match, need: int, most: int = 0) -> Place | None:
         """The place of a request or None where there is none.
 
         Args:
-            tokens: its prompt.
+            match: what its prompt can be given now.
             need: its tokens so far and the next one.
-            salt: only prefixes with the same are shared; None shares nothing.
             most: tokens that it may come to, where that is known.
         """
-        match, given = self._best(tokens, salt)
-        if match is not None:
-            place = self._take_over(match, given, need) or self._copy(match, given, need, most)
+        if match.prefix is not None:
+            given = match.given
+            place = self._take_over(match.prefix, given, need) or self._copy(match.prefix, given, need, most)
             if place is not None:
                 return place
         target = self._target()
@@ -77,45 +109,27 @@ class Placing:
         keep = self._keep(target, need, most, self._room)
         return self._claim(Place(target, keep=keep), max(need, keep))
 
-    def offers(self, tokens: TokenIds, salt: str | None, least: int) -> bool:
-        """Whether at least so much of a prompt can be shared now."""
-        return any(p.salt == salt and common(p.tokens, tokens) >= least for p in self._sharers)
-
-    def _best(self, tokens: TokenIds, salt: str | None) -> tuple[Prefix | None, int]:
-        """Who shares the most of the prompt; of equals one whose slot is nobody's."""
-        best, given = None, 0
-        for prefix in self._sharers if salt is not None else ():
-            if prefix.salt == salt:
-                count = min(common(prefix.tokens, tokens), len(tokens) - OWN_ROWS)
-                if count > given and count >= LEAST_SHARED:
-                    best, given = prefix, count
-        return best, given
-
-    @property
-    def _sharers(self) -> Sequence[Prefix]:
-        return (*self._kept.values(), *self._running)
-
-    def _take_over(self, match: Prefix, given: int, need: int) -> Place | None:
-        """The match's own slot, where that loses less than it keeps, or there is no other."""
-        slot = match.slot
-        if self._kept.get(slot) is not match or slot in self._pinned:
+    def _take_over(self, prefix: Prefix, given: int, need: int) -> Place | None:
+        """The prefix's own slot, where that loses less than it keeps, or there is no other."""
+        slot = prefix.slot
+        if self._kept.get(slot) is not prefix or slot in self._pinned:
             return None
-        if 2 * given < len(match.tokens) and self._target(slot) is not None:
+        if 2 * given < len(prefix.tokens) and self._target(slot) is not None:
             return None
         cost = max(self._pool.held(slot), need)
         return self._claim(Place(slot, given, slot), cost) if cost <= self._room else None
 
-    def _copy(self, match: Prefix, given: int, need: int, most: int) -> Place | None:
+    def _copy(self, prefix: Prefix, given: int, need: int, most: int) -> Place | None:
         """Another slot, where the room is enough for both."""
-        kept = self._kept.get(match.slot) is match
-        pin = self._pool.held(match.slot) if kept and match.slot not in self._pinned else 0
-        target = self._target(match.slot)
+        kept = self._kept.get(prefix.slot) is prefix
+        pin = self._pool.held(prefix.slot) if kept and prefix.slot not in self._pinned else 0
+        target = self._target(prefix.slot)
         if target is None or need + pin > self._room:
             return None
         if kept:
-            self._pinned.add(match.slot)
+            self._pinned.add(prefix.slot)
         keep = self._keep(target, need, most, self._room - pin)
-        return self._claim(Place(target, given, match.slot, keep), max(need, keep) + pin)
+        return self._claim(Place(target, given, prefix.slot, keep), max(need, keep) + pin)
 
     def _keep(self, slot: int, need: int, most: int, room: int) -> int:
         """How much of the slot's memory goes to its next owner: giving it back and asking for it anew takes long.

@@ -58,18 +58,18 @@ class Tenants:
             coming.add(r.ids, self._salt(r), self._order.turn(r), r.computed)
         for r in waiting:
             salt, turn = None if r.unscored else self._salt(r), self._order.turn(r)
-            soon = coming.shared(r.ids, salt, turn)
-            if soon >= WORTH and not placing.offers(r.ids, salt, soon - WORTH + 1):
+            match = placing.match(r.ids, salt)
+            if coming.shared(r.ids, salt, turn) - match.given >= WORTH:
                 passed += 1
                 if passed == self._pool.count:
                     return
                 continue
-            place = placing.place(r.ids, len(r.tokens) + 1, salt, len(r.prompt) + r.params.max_tokens)
+            place = placing.place(match, len(r.tokens) + 1, len(r.prompt) + r.params.max_tokens)
             if place is None:
                 return
             self._places[r.id] = place
-            coming.add(r.ids, salt, turn, 0 if place.slot == place.source else place.given)
-            held = self._pool.held(place.slot) if place.slot == place.source else place.keep
+            coming.add(r.ids, salt, turn, 0 if place.takes_over else place.given)
+            held = self._pool.held(place.slot) if place.takes_over else place.keep
             yield self._pending(r, place.slot, place.given, held, waits=True)
 
     def settle(self, plan: StepPlan, requests: Mapping[str, Request]) -> None:
@@ -78,7 +78,7 @@ class Tenants:
         spared = {p.source for p in places.values() if p.source is not None}
         kept = {prefix.slot for prefix in self._pool.kept}
         for place in places.values():
-            if place.slot in kept and place.slot != place.source:
+            if place.slot in kept and not place.takes_over:
                 self._forget(place.slot, place.keep)
         growth = sum(max(s.start + s.count - self._pool.held(s.slot), 0) for s in plan.slices)
         for slot in self._pool.surplus(growth, spared):

@@ -12,6 +12,10 @@ def ids(*numbers: int) -> TokenIds:
     return np.array(numbers, np.int32)
 
 
+def placed(placing: Placing, tokens: TokenIds, need: int, salt: str, most: int = 0) -> Place | None:
+    return placing.place(placing.match(tokens, salt), need, most)
+
+
 def pool_with(*prefixes: tuple[int, TokenIds], slots: int = 4, budget: int = 1000) -> SlotPool:
     """Prefixes in slots, the least recently used first."""
     pool = SlotPool(slots, budget)
@@ -32,36 +36,36 @@ def test_what_two_texts_have_in_common_is_what_a_loop_finds(a: TokenIds, b: Toke
 
 def test_an_empty_slot_comes_before_one_with_a_prefix_and_of_those_the_least_recently_used() -> None:
     placing = Placing(pool_with((2, ids(1, 1)), (0, ids(2, 2))), [], 0)
-    slots = [place.slot for _ in range(4) if (place := placing.place(ids(9, 9, 9), 4, "")) is not None]
+    slots = [place.slot for _ in range(4) if (place := placed(placing, ids(9, 9, 9), 4, "")) is not None]
     assert slots == [1, 3, 2, 0]
-    assert placing.place(ids(9), 2, "") is None
+    assert placed(placing, ids(9), 2, "") is None
 
 
 def test_a_prefix_of_which_little_is_shared_is_copied_while_there_is_another_slot() -> None:
     long = ids(*range(50))
-    assert Placing(pool_with((0, long)), [], 0).place(long[:10], 11, "") == Place(1, 8, 0)
-    assert Placing(pool_with((0, long), slots=1), [], 0).place(long[:10], 11, "") == Place(0, 8, 0)
+    assert placed(Placing(pool_with((0, long)), [], 0), long[:10], 11, "") == Place(1, 8, 0)
+    assert placed(Placing(pool_with((0, long), slots=1), [], 0), long[:10], 11, "") == Place(0, 8, 0)
 
 
 def test_a_prefix_that_two_want_is_copied_for_the_first_and_stays_until_then() -> None:
     long = ids(*range(50))
     placing = Placing(pool_with((0, long), slots=2), [], 0)
-    assert placing.place(ids(*range(10), 77, 78), 13, "") == Place(1, 10, 0)
-    assert placing.place(ids(*range(40), 77, 78), 43, "") is None
+    assert placed(placing, ids(*range(10), 77, 78), 13, "") == Place(1, 10, 0)
+    assert placed(placing, ids(*range(40), 77, 78), 43, "") is None
 
 
 def test_a_copy_that_the_budget_does_not_hold_beside_its_source_is_not_made() -> None:
     long = ids(*range(50))
-    assert Placing(pool_with((0, long), budget=55), [], 0).place(long[:10], 11, "") == Place(1)
+    assert placed(Placing(pool_with((0, long), budget=55), [], 0), long[:10], 11, "") == Place(1)
 
 
 def test_memory_goes_with_a_slot_as_far_as_it_is_needed_and_further_while_there_is_plenty() -> None:
     long = ids(*range(50))
     other = ids(99, 98, 97)
-    assert Placing(pool_with((0, long), slots=1), [], 0).place(other, 4, "", 30) == Place(0, keep=30)
-    assert Placing(pool_with((0, long), slots=1), [], 0).place(other, 4, "", 80) == Place(0, keep=50)
-    assert Placing(pool_with((0, long), slots=1, budget=99), [], 0).place(other, 4, "", 30) == Place(0, keep=4)
-    assert Placing(pool_with((0, long), slots=1), [], 980).place(other, 4, "", 30) == Place(0, keep=4)
+    assert placed(Placing(pool_with((0, long), slots=1), [], 0), other, 4, "", 30) == Place(0, keep=30)
+    assert placed(Placing(pool_with((0, long), slots=1), [], 0), other, 4, "", 80) == Place(0, keep=50)
+    assert placed(Placing(pool_with((0, long), slots=1, budget=99), [], 0), other, 4, "", 30) == Place(0, keep=4)
+    assert placed(Placing(pool_with((0, long), slots=1), [], 980), other, 4, "", 30) == Place(0, keep=4)
 
 
 @given(st.data())
@@ -83,7 +87,7 @@ def test_places_are_distinct_their_sources_stay_and_all_of_it_is_within_the_budg
     placing, places, needs = Placing(pool, running, promised), [], []
     for prompt in data.draw(st.lists(tokens.filter(len), max_size=6)):
         most = data.draw(st.integers(0, 60))
-        place = placing.place(prompt, len(prompt) + 1, "", most)
+        place = placed(placing, prompt, len(prompt) + 1, "", most)
         if place is not None:
             places.append(place)
             needs.append(max(len(prompt) + 1, place.keep))
