@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from scheduler.engine import StepReport
-from scheduler.request import Event, Request, Summary
+from scheduler.request import Event, Finish, Request, Summary
 from server.record import FINISHES
 
 # vLLM's buckets, with finer low ones for the time between tokens.
@@ -54,6 +54,11 @@ class _Siblings:
         """Whether this was the last."""
         self.left -= 1
         return self.left == 0
+
+
+def _completes_prompt(event: Event) -> bool:
+    """Whether a request's first event says that its prompt is computed: for a token, or only to be scored."""
+    return bool(event.tokens) or (event.finish is Finish.LENGTH and bool(event.prompt_logprobs))
 
 
 class Metrics:
@@ -157,7 +162,7 @@ class Metrics:
         if event.tokens and last is not None:
             self._itl.observe(now - last)
         request = self._in_flight.get(event.id)
-        if event.tokens and last is None and request is not None:
+        if request is not None and last is None and _completes_prompt(event):
             self._prompt.inc(len(request.prompt))
         if event.finish is None:
             if event.tokens:

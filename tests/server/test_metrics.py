@@ -111,6 +111,16 @@ def test_counters_and_histograms_agree_with_what_the_client_saw(live: Live) -> N
     assert sum(rows) == live.metric("vllm:iteration_tokens_total_sum")
 
 
+def test_prompts_that_are_only_scored_count_as_others_do(live: Live) -> None:
+    scored = complete(live, max_tokens=0, echo=True, logprobs=1)
+    assert live.metric("vllm:prompt_tokens_total") == scored["prompt_tokens"] > 1
+    both = complete(live, max_tokens=1, prompt_logprobs=1)
+    assert live.metric("vllm:prompt_tokens_total") == scored["prompt_tokens"] + both["prompt_tokens"]
+    complete(live, max_tokens=0)  # nothing of it is computed
+    live.settled()
+    assert live.metric("vllm:prompt_tokens_total") == scored["prompt_tokens"] + both["prompt_tokens"]
+
+
 def test_who_leaves_and_who_is_turned_away_is_counted_as_such(live: Live) -> None:
     endless = {**BODY, "max_tokens": 1900, "stream": True, "n": 32}  # as many as there is room for
     with httpx.Client(timeout=60) as client, client.stream("POST", live.url + "/v1/completions", json=endless) as reply:
