@@ -25,6 +25,7 @@ from typing import ClassVar
 import msgspec
 
 from scheduler.errors import EngineDown, EngineError, ModelFolderError, RequestFailed, StepFailed
+from server import sse
 
 
 class ApiError(Exception):
@@ -231,4 +232,4 @@ def body(error: ApiError) -> bytes:
 
 def event(error: ApiError) -> bytes:
     """The SSE event that ends a stream which has begun; no `[DONE]` follows it."""
-    return b"data: " + body(error) + b"\n\n"
+    return sse.event(body(error))

@@ -24,6 +24,7 @@ import msgspec
 
 from scheduler.engine import StepReport
 from scheduler.request import Request
+from server import sse
 from server.bridge import Bridge
 from server.record import FINISHES
 
@@ -76,7 +77,7 @@ class Feed:
     """
 
     def __init__(self, hello: Mapping[str, Any]) -> None:
-        self._hello = b"event: hello\ndata: " + _encode(hello) + b"\n\n"
+        self._hello = sse.event(_encode(hello), "hello")
         self._viewers: set[_Viewer] = set()
         self._gathered: list[bytes] = []
 
@@ -121,7 +122,7 @@ def resident() -> int:
 
 def _message(state: str, missed: int, steps: bytes) -> bytes:
     head = _encode({"state": state, "memory": resident(), "missed": missed})
-    return b"data: " + head[:-1] + b',"steps":[' + steps + b"]}\n\n"
+    return sse.event(head[:-1] + b',"steps":[' + steps + b"]}")
 
 
 def _in_words(report: StepReport) -> bytes:

@@ -18,6 +18,7 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from server import sse
 from server.render_logprobs import (
     ChatLogprobs,
     CompletionLogprobs,
@@ -220,4 +221,4 @@ def _counts(usage: Usage) -> _Counts:
 
 
 def _event(object_: _Object) -> bytes:
-    return b"data: " + msgspec.json.encode(object_) + b"\n\n"
+    return sse.event(msgspec.json.encode(object_))
