@@ -9,7 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.config import Options
-from server.errors import Unauthorized
+from server.errors import SHOULD_RETRY, Unauthorized
 from server.keys import Keys
 from server.record import CURRENT
 from server.reply import error_reply
@@ -69,9 +69,8 @@ def layers(options: Options, keys: Keys) -> list[Layer]:
 
 
 def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
-    return CORSMiddleware(
-        app, origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=["x-request-id", "retry-after"]
-    )
+    told = ["x-request-id", "retry-after", SHOULD_RETRY]
+    return CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=told)
 
 
 def warn_if_open(options: Options, keys: Keys) -> None:

@@ -7,7 +7,8 @@ from typing import cast
 from scheduler.logprobs import TokenLogprobs
 from scheduler.request import Finish
 from server.call import Reporting
-from server.errors import Cancelled, api_error
+from server.errors import Cancelled
+from server.faces import api_error
 from server.prompt import Prompt
 from server.render import FinishReason
 from server.scores import Echo, Score, echo_of, prompt_scores, score

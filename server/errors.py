@@ -15,31 +15,51 @@
     |-- Internal                500  a fault of ours, never for user input
     `-- Unavailable             503  loading, draining or down, with the reason
 
-`api_error` maps whatever was raised to one of these, by one table.
+Where the same request sent again would fare no better, the answer says `x-should-retry: false`: OpenAI's clients heed
+it, and would try a 408 or a 500 twice more.
+
+`server.faces` maps whatever else was raised to one of these.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Self
 
 import msgspec
 
-from scheduler.errors import EngineDown, EngineError, ModelFolderError, RequestFailed, StepFailed
 from server import sse
+
+SHOULD_RETRY = "x-should-retry"
 
 
 class ApiError(Exception):
-    """An error with its HTTP face. `type` and `code` follow OpenAI's where it has one."""
+    """An error with its HTTP face. `type` and `code` follow OpenAI's where it has one.
+
+    `passing` is whether the same request may fare better later.
+    """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: str | None = None
+    passing: bool = False
 
     def __init__(self, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.message = _encodable(message)
         self.param = None if param is None else _encodable(param)
-        self.headers = dict(headers or {})
+        self._headers = dict(headers or {})
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the answer's head says of it."""
+        return self._headers if self.passing else {**self._headers, SHOULD_RETRY: "false"}
+
+    @classmethod
+    def for_good(cls, message: str) -> Self:
+        """One of a kind that mostly passes, but will not this time."""
+        error = cls(message)
+        error.passing = False
+        return error
 
 
 class BadRequest(ApiError):
@@ -156,6 +176,7 @@ class QueueFull(ApiError):
     status = 429
     type = "rate_limit_error"
     code = "queue_full"
+    passing = True
 
     def __init__(self, retry_after: float) -> None:
         seconds = max(1, math.ceil(retry_after))
@@ -180,6 +201,7 @@ class Internal(ApiError):
     """A fault of ours. The message tells nothing about our insides; the log does."""
 
     code = "internal_error"
+    passing = True
 
 
 class Unavailable(ApiError):
@@ -188,39 +210,12 @@ class Unavailable(ApiError):
     status = 503
     type = "service_unavailable"
     code = "service_unavailable"
+    passing = True
 
 
 def _encodable(text: str) -> str:
     """The text without lone surrogates, which a path or a header may bring in and UTF-8 cannot carry."""
     return text.encode(errors="replace").decode()
-
-
-def _internal(error: Exception) -> ApiError:
-    return Internal(f"The request failed: {error}")
-
-
-def _unavailable(error: Exception) -> ApiError:
-    return Unavailable(f"The engine takes no requests: {error}")
-
-
-# The nearest class in the error's ancestry counts.
-ENGINE_ERRORS: dict[type[EngineError], Callable[[Exception], ApiError]] = {
-    RequestFailed: _internal,
-    StepFailed: _internal,
-    EngineDown: _unavailable,
-    ModelFolderError: _unavailable,
-    EngineError: _internal,
-}
-
-
-def api_error(error: BaseException) -> ApiError:
-    """The HTTP face of anything raised: an ApiError is its own, the engine's by the table, the rest is Internal."""
-    if isinstance(error, ApiError):
-        return error
-    for ancestor in type(error).__mro__:
-        if (face := ENGINE_ERRORS.get(ancestor)) is not None and isinstance(error, EngineError):
-            return face(error)
-    return Internal("The server met an error of its own; its log says more under this request's id.")
 
 
 def body(error: ApiError) -> bytes:

@@ -12,7 +12,8 @@ from scheduler.errors import EngineDown
 from scheduler.request import Finish, Request
 from server.bridge import Bridge
 from server.choice import Choice, Piece
-from server.errors import RequestTimeout, api_error
+from server.errors import RequestTimeout
+from server.faces import api_error
 from server.inflight import Inflight
 from server.render import DONE, KEEP_ALIVE, FinishReason, Part, Renderer, Usage
 from server.scores import Score

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from scheduler.errors import EngineError
-from server.errors import ApiError, api_error, body, event
+from server.errors import ApiError, body, event
+from server.faces import api_error
 from server.record import CURRENT
 
 LOGGER = logging.getLogger("paceline.server")

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from scheduler import errors as engine
 from server import errors
-from server.errors import ApiError, api_error, body, event
+from server.errors import ApiError, body, event
+from server.faces import api_error
 
 ONE_OF_EACH = [
     errors.BadRequest("no", param="top_p", code="invalid_value"),
@@ -65,7 +66,27 @@ def test_each_error_has_its_status_and_code(error: ApiError, status: int, code: 
 def test_headers_say_what_may_be_done_instead() -> None:
     assert errors.QueueFull(2.1).headers == {"retry-after": "3"}
     assert errors.QueueFull(0).headers == {"retry-after": "1"}
-    assert errors.MethodNotAllowed("GET", "POST").headers == {"allow": "POST"}
+    assert errors.MethodNotAllowed("GET", "POST").headers == {"allow": "POST", "x-should-retry": "false"}
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+def test_only_what_may_pass_is_worth_another_try(error: ApiError) -> None:
+    passing = isinstance(error, errors.QueueFull | errors.Internal | errors.Unavailable)
+    assert ("x-should-retry" in error.headers) != passing
+
+
+@pytest.mark.parametrize(
+    ("raised", "again"),
+    [
+        (engine.RequestFailed("its logits are not finite"), False),
+        (engine.StepFailed("x"), True),
+        (engine.EngineDown("loading"), True),
+        (engine.ModelFolderError("x"), False),
+        (ZeroDivisionError("x"), True),
+    ],
+)
+def test_what_the_engine_cannot_mend_is_not_tried_again(raised: Exception, again: bool) -> None:
+    assert (api_error(raised).headers.get("x-should-retry") != "false") == again
 
 
 def test_a_prompt_too_long_names_both_numbers() -> None:
