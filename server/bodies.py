@@ -13,6 +13,7 @@ from server.call import Role
 
 TokenId = Annotated[int, Meta(ge=0)]
 IdList = Annotated[list[TokenId], Meta(min_length=1)]
+RequestId = Annotated[str, Meta(pattern=r"^[!-~]{1,256}(?!\n)$")]
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=0, le=20)]
@@ -79,12 +80,16 @@ class ModelBody(Struct, frozen=True, kw_only=True):
     model: Annotated[str, about("The served name or an alias of it; absent means the one served.")] = ""
 
 
+class NamedBody(Struct, frozen=True):
+    """The one field that is read before the others, so that their refusal goes by its name too."""
+
+    request_id: RequestId | None = None
+
+
 class CommonBody(ModelBody, frozen=True, kw_only=True):
     """The fields that completions and chats have."""
 
-    request_id: Annotated[
-        Annotated[str, Meta(pattern=r"^[!-~]{1,256}(?!\n)$")], about("Printable ASCII, to find and cancel it by.")
-    ] = ""
+    request_id: Annotated[RequestId, about("Printable ASCII, to find and cancel it by.")] = ""
     max_tokens: Annotated[
         Annotated[int, Meta(ge=0)] | None, about("New tokens at the most; by default the rest of the context.")
     ] = None

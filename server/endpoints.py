@@ -14,6 +14,7 @@ from server.cards import model_card, model_list, tokenized
 from server.errors import NotFound, TooLarge, UnsupportedMedia
 from server.openapi import openapi_document
 from server.prompt import Prompt
+from server.record import CURRENT
 from server.render import (
     ChatRenderer,
     CompletionRenderer,
@@ -23,7 +24,7 @@ from server.render import (
     completion_id,
 )
 from server.reply import EventReply, LaterReply, json_reply
-from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize
+from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize, request_id_of
 from server.service import Service
 
 Reply = Response | LaterReply | EventReply
@@ -39,7 +40,7 @@ class Endpoints:
 
     async def completions(self, request: Request) -> Reply:
         """`POST /v1/completions`."""
-        call = parse_completion(await self._body(request), self._service.on_unknown)
+        call = parse_completion(await self._named_body(request), self._service.on_unknown)
         self._check_model(call.model)
         check_size(self._service, len(call.prompts), call.n)
         prompts = await to_thread.run_sync(self._service.prompter.completion, call)
@@ -47,7 +48,7 @@ class Endpoints:
 
     async def chat_completions(self, request: Request) -> Reply:
         """`POST /v1/chat/completions`."""
-        call = parse_chat(await self._body(request), self._service.on_unknown)
+        call = parse_chat(await self._named_body(request), self._service.on_unknown)
         self._check_model(call.model)
         check_size(self._service, 1, call.n)
         prompts = await to_thread.run_sync(self._service.prompter.chat, call)
@@ -122,8 +123,6 @@ class Endpoints:
     def _answer(self, request: Request, call: Call, id_: str, prompts: Sequence[Prompt], make: type[Renderer]) -> Reply:
         """Say how the prepared prompts are answered; they are submitted when the answer begins."""
         streaming = call.streaming
-        if call.handling.request_id:
-            request.state.request_id = call.handling.request_id
         made = generation(
             self._service, call, prompts, id_, [request.state.request_id], getattr(request.state, "key", "")
         )
@@ -135,6 +134,15 @@ class Endpoints:
     def _check_model(self, name: str) -> None:
         if name and name not in {card.id for card in self._service.cards}:
             raise NotFound.model(name, self._service.name)
+
+    async def _named_body(self, request: Request) -> bytes:
+        """The body of a request that may name itself; from here on it goes by that name, in its refusal too."""
+        body = await self._body(request)
+        if name := request_id_of(body):
+            request.state.request_id = name
+            if (record := CURRENT.get()) is not None:
+                record.id = name
+        return body
 
     async def _body(self, request: Request) -> bytes:
         """The body of a JSON request, within the limit."""

@@ -18,7 +18,7 @@ class Record:
     """One HTTP request; moments are seconds of `time.perf_counter`.
 
     Attributes:
-        id: the request's, as in `x-request-id`.
+        id: the request's, as in `x-request-id`; its body may give it another while it is read.
         client: the address it came from; a trusted proxy's word counts.
         key: the name of the API key it came with; empty where none is needed.
         traceparent: the W3C trace context it brought, or empty.

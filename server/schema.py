@@ -11,6 +11,7 @@ there are.
 import secrets
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from server.bodies import (
@@ -22,6 +23,7 @@ from server.bodies import (
     CompletionBody,
     DetokenizeBody,
     MessageBody,
+    NamedBody,
     Part,
     TextPart,
     TokenizeBody,
@@ -43,6 +45,16 @@ from server.errors import BadRequest
 from server.fields import OnUnknown, declared, read, refuse
 
 Body = TypeVar("Body", bound=Struct)
+
+
+def request_id_of(body: bytes) -> str:
+    """The `request_id` that a body gives itself, whatever else is wrong with it; empty where there is none of use."""
+    if b'"request_id"' not in body:
+        return ""
+    try:
+        return msgspec.json.decode(body, type=NamedBody).request_id or ""
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
 
 
 def parse_completion(body: bytes, on_unknown: OnUnknown = refuse) -> CompletionCall:

@@ -79,6 +79,12 @@ def test_a_preflight_needs_no_key_and_only_named_origins_are_let_in(live: Live) 
     assert "access-control-allow-origin" not in preflight("https://elsewhere.example.org").headers
 
 
+def test_a_page_s_script_may_read_what_the_sdk_goes_by(live: Live) -> None:
+    reply = httpx.get(live.url + "/v1/models", headers={"origin": "https://chat.example.org"})
+    told = {name.strip() for name in reply.headers["access-control-expose-headers"].split(",")}
+    assert told == {"x-request-id", "retry-after", "x-should-retry"}
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -126,17 +132,16 @@ def test_a_finished_request_is_one_line_with_its_figures_and_never_its_text(cach
         headers = {**ANNA, "x-request-id": "mine", "x-forwarded-for": "192.0.2.7"}
         answer = server.post("/v1/completions", BODY, **headers)
         server.post("/v1/completions", {**BODY, "nonsense": 1}, **ANNA)
+        server.post("/v1/completions", {**BODY, "nonsense": 1, "request_id": "by-body"}, **headers)
         server.get("/v1/models", **ANNA)
         assert server.get("/%0A%1B[31m{}", **ANNA).status_code == 404
         _, log = server.end(signal.SIGTERM)
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     requests = [line for line in lines if line["event"] == "request"]
-    assert [(line["request_id"] == "mine", line["status"]) for line in requests] == [
-        (True, 200),
-        (False, 400),
-        (False, 404),
-    ]
-    assert requests[2]["path"] == "/\\n\\x1b[31m{}"
+    assert [line["status"] for line in requests] == [200, 400, 400, 404]
+    assert [line["request_id"] for line in requests][:3:2] == ["mine", "by-body"]
+    assert requests[1]["request_id"] not in ("mine", "by-body")
+    assert requests[3]["path"] == "/\\n\\x1b[31m{}"
     line = requests[0]
     usage = answer.json()["usage"]
     assert (line["prompt_tokens"], line["new_tokens"]) == (usage["prompt_tokens"], 5)

@@ -80,6 +80,25 @@ def test_python_s_errors_are_exceptions_with_their_parameter(client: openai.Open
     assert late.value.status_code == 408
 
 
+def test_python_s_retries_do_not_repeat_a_request_that_ran_out_of_its_own_time(tiny: Live) -> None:
+    eager = openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="none", max_retries=2)
+    with eager, pytest.raises(openai.APIStatusError) as late:
+        eager.completions.create(model="tiny", prompt="a", extra_body={"timeout": 0.001, "ignore_eos": True})
+    assert late.value.status_code == 408
+    assert late.value.response.headers["x-should-retry"] == "false"
+    assert late.value.response.request.headers["x-stainless-retry-count"] == "0"
+
+
+def test_a_name_in_the_body_is_the_request_id_of_python_s_replies_and_errors(client: openai.OpenAI) -> None:
+    named: dict[str, Any] = {"model": "tiny", "prompt": "a", "max_tokens": 1, "extra_body": {"request_id": "mine"}}
+    reply = client.completions.create(**named)
+    assert reply._request_id == "mine"
+    for wrong in ({"top_p": 3}, {"model": "other"}, {"prompt": [5] * 3000}):
+        with pytest.raises(openai.APIStatusError) as refused:
+            client.completions.create(**{**named, **wrong}, extra_headers={"x-request-id": "other"})
+        assert refused.value.request_id == "mine"
+
+
 def test_closing_python_s_stream_frees_the_slots(tiny: Live, client: openai.OpenAI) -> None:
     stream = client.completions.create(model="tiny", prompt="a", n=4, stream=True, extra_body={"ignore_eos": True})
     next(iter(stream))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from server.bodies import IGNORED, NOT_YET, ChatBody, CompletionBody
 from server.call import ChatCall, CompletionCall, Message
 from server.errors import BadRequest
-from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize
+from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize, request_id_of
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 COMPLETION = {"prompt": "hi"}
@@ -35,6 +35,25 @@ def refused_chat(**fields: object) -> BadRequest:
     with pytest.raises(BadRequest) as caught:
         chat(**fields)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"request_id": "mine", "prompt": 3, "temprature": 1}', "mine"),
+        (b'{"request_id": "a", "request_id": "b"}', "b"),
+        (b'{"request_id": null}', ""),
+        (b'{"request_id": 3}', ""),
+        (b'{"request_id": "a b"}', ""),
+        (b'{"metadata": {"request_id": "inside"}}', ""),
+        (b'{"request_id": "cut', ""),
+        (b'["request_id"]', ""),
+        (b'{"request_id": "deep", "prompt": ' + b"[" * 100_000, ""),
+        (b"", ""),
+    ],
+)
+def test_a_body_s_own_name_is_known_before_anything_else_of_it(body: bytes, name: str) -> None:
+    assert request_id_of(body) == name
 
 
 def test_a_bare_completion_has_every_value() -> None:

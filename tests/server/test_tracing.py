@@ -62,7 +62,7 @@ def test_a_request_is_a_span_with_its_phases_under_the_trace_it_came_with(
     with serving(str(model_folder("llama-int4")), *arguments) as live:
         headers = {"authorization": "Bearer a-key", "x-request-id": "mine"}
         live.post("/v1/completions", BODY, **headers, traceparent=f"00-{TRACE}-{PARENT}-01")
-        live.post("/v1/completions", {**BODY, "n": 2}, **headers)
+        live.post("/v1/completions", {**BODY, "n": 2, "request_id": "by-body"}, **headers)
         live.post("/v1/completions", BODY, **headers, traceparent=f"00-{TRACE}-{PARENT}-00")  # not to be traced
         live.get("/v1/models", **headers)
         live.settled()
@@ -86,4 +86,5 @@ def test_a_request_is_a_span_with_its_phases_under_the_trace_it_came_with(
     assert moments[-1] <= first.end_time_unix_nano
 
     second = next(span for span in requests if span.trace_id.hex() != TRACE)
+    assert values(second)["paceline.request_id"] == "by-body"
     assert sum(span.parent_span_id == second.span_id for span in spans) == 6
