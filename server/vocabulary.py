@@ -14,6 +14,7 @@ Knows no text: cutting and holding back is `server.text`'s.
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ class Vocabulary:
     def spelling_of(self, token: int) -> bytes:
         """How the token is written where it is spoken of, special or not; nothing for an id that no token has."""
         return self._spellings[token] if 0 <= token < self.vocab_size else b""
+
+    def split(self, text: str) -> list[str | int]:
+        """A text as it would be read: the special tokens that it spells as ids, what is between them as it is."""
+        if not self._special:
+            return [text]
+        parts = self._spelled_specials.split(text)  # every other part is a spelling
+        return [self._ids[part] if i % 2 else part for i, part in enumerate(parts) if part]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Special tokens by their spelling."""
+        return {self._spellings[id_].decode(errors="replace"): id_ for id_ in self._special if self._spellings[id_]}
+
+    @cached_property
+    def _spelled_specials(self) -> re.Pattern[str]:
+        """Any of them, the longest of several that begin at the same place."""
+        longest_first = sorted(self._ids, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)()")
 
     def is_special(self, token: int) -> bool:
         """Whether the token steers the model and is not part of the text."""

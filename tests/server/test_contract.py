@@ -172,6 +172,26 @@ def test_an_end_is_not_chosen_before_min_tokens(tiny: Live) -> None:
     assert complete(tiny, stop=whole[:2], min_tokens=8, max_tokens=20)["usage"]["completion_tokens"] > 8
 
 
+@pytest.mark.parametrize(
+    ("token", "stop"), [(1, "<|im_start|>"), (2, "<|im_end|>"), (2, "<|im_end|><|im_end|>"), (1, ["x", "<|im_start|>"])]
+)
+def test_a_stop_string_that_is_a_special_token_ends_the_text_there(tiny: Live, token: int, stop: str) -> None:
+    forced = {"logit_bias": {str(token): 100}, "ignore_eos": True, "max_tokens": 20, "stop": stop}
+    reply = complete(tiny, **forced)
+    count = 2 if stop == "<|im_end|><|im_end|>" else 1
+    assert (reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]) == (count, "stop")
+    assert reply["choices"][0]["text"] == ""
+    choices, usage, _ = joined(tiny.post("/v1/completions", {**PROMPT, **forced, **USAGE}).text, chat=False)
+    assert (choices[0]["text"], choices[0]["finish_reason"], usage["completion_tokens"]) == ("", "stop", count)
+    shown = complete(tiny, **forced, include_stop_str_in_output=True)["choices"][0]["text"]
+    assert shown == (stop if isinstance(stop, str) else stop[1])
+
+
+def test_a_seed_of_minus_one_is_another_each_time(tiny: Live) -> None:
+    fields = {"temperature": 1.5, "max_tokens": 30, "ignore_eos": True, "seed": -1}
+    assert len({text(tiny, **fields) for _ in range(3)}) > 1
+
+
 def test_a_bias_bans_and_forces_tokens(tiny: Live) -> None:
     (the,) = tiny.post("/tokenize", {"prompt": " the"}).json()["tokens"]
     assert text(tiny, logit_bias={str(the): 100}, max_tokens=3) == " the" * 3

@@ -214,3 +214,65 @@ def test_stop_strings_are_looked_for_behind_the_tokens_that_are_wanted_first(
     expected = after + rest if end is None else end[0]
     assert "".join(delta.text for delta in got) == before + expected
     assert got[-1].stop == (None if end is None else end[1])
+
+
+SPELLED = {3: "<s>", 4: "<s>>", 5: "ab"}
+STEERED = Vocabulary({0: b"a", 1: b"b", 2: b"<", **{id_: s.encode() for id_, s in SPELLED.items()}}, frozenset(SPELLED))
+
+
+@pytest.mark.parametrize(
+    ("stop", "tokens", "shown"),
+    [
+        ("<s>", [0, 1, 3, 0], "ab"),
+        ("<s>>", [0, 3, 1, 4, 0], "ab"),  # not the other one that is spelled like its beginning
+        ("<s>", [0, 4, 1, 3, 0], "ab"),
+        ("b<s>a", [0, 1, 3, 0, 1], "a"),
+        ("<s><s>", [0, 3, 1, 3, 3, 1], "ab"),
+        ("ab", [1, 5, 0], "b"),
+        ("ab", [1, 0, 3, 1, 0], "b"),  # what is not shown does not part what is
+    ],
+)
+def test_a_stop_string_meets_the_special_tokens_that_it_spells_though_they_are_not_shown(
+    stop: str, tokens: list[int], shown: str
+) -> None:
+    got = deltas(TextStream(STEERED, StopRule(strings=(stop,))), [[token] for token in tokens])
+    assert ("".join(delta.text for delta in got), got[-1].stop) == (shown, stop)
+
+
+@given(
+    tokens=st.lists(st.integers(0, 5), max_size=14),
+    stops=st.lists(st.sampled_from(["<s>", "a", "b<s>", "<s>a", "<s><s>", "aa", "a<s>b", "<"]), max_size=3),
+    include=st.booleans(),
+    data=st.data(),
+)
+def test_what_is_shown_ends_before_the_first_stop_string_in_text_and_special_tokens(
+    tokens: list[int], stops: list[str], include: bool, data: st.DataObject
+) -> None:
+    rule = StopRule(strings=tuple(stops), include=include)
+    got = deltas(TextStream(STEERED, rule), data.draw(cuts(tokens)))
+    marked = {0: "a", 1: "b", 2: "<", 3: "S", 4: "T", 5: "U"}
+    end = first_end([marked[token] for token in tokens], stops)
+    expected, stop = end if end is not None else ("".join(marked[token] for token in tokens), None)
+    shown = "".join(char for char in expected if char.islower() or char == "<")
+    assert "".join(delta.text for delta in got) == shown + (stop or "" if include else "")
+    assert got[-1].stop == stop
+
+
+def first_end(chars: list[str], stops: Sequence[str]) -> tuple[str, str] | None:
+    """What is before the match, special tokens as capitals, and the match: reads ever longer beginnings."""
+    for count in range(len(chars) + 1):
+        met = []
+        for stop in stops:
+            pattern, text = stop.replace("<s>", "S"), "".join(chars[:count])
+            if "S" in pattern:
+                starts = [count - len(pattern)] if text.endswith(pattern) else []
+            else:
+                visible = [i for i, char in enumerate(text) if not char.isupper()]
+                last = visible[-len(pattern) :]
+                ends = bool(visible) and visible[-1] == count - 1 and "".join(text[i] for i in last) == pattern
+                starts = [last[0]] if ends else []
+            met += [(start, stop) for start in starts]
+        if met:
+            start, stop = min(met, key=lambda found: (found[0], stops.index(found[1])))
+            return "".join(chars[:start]), stop
+    return None
