@@ -101,7 +101,9 @@ class CommonBody(ModelBody, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(gt=0, le=1), about("The smallest set of that probability.")] = 1.0
     top_k: Annotated[int, Meta(ge=-1), about("The k likeliest tokens; -1 or 0 is off.")] = 0
     min_p: Annotated[float, Meta(ge=0, le=1), about("Tokens at least that likely, of the likeliest's.")] = 0.0
-    seed: Annotated[int | None, about("Any 64-bit integer; the same request and seed give the same answer.")] = None
+    seed: Annotated[
+        int | None, about("Any 64-bit integer; the same request and seed give the same answer. -1 draws one.")
+    ] = None
     stop: Annotated[NonEmpty | Annotated[list[NonEmpty], Meta(max_length=16)], about("Strings that end the text.")] = (
         field(default_factory=list)
     )

@@ -158,8 +158,8 @@ def _max_tokens(fields: CommonBody) -> int | None:
 
 
 def _seed(seed: int | None) -> int:
-    """A seed as 64 bits without a sign; drawn where none was given."""
-    if seed is None:
+    """A seed as 64 bits without a sign; drawn where none was given, and for -1, as several clients and vLLM have it."""
+    if seed is None or seed == -1:
         return secrets.randbits(63)
     if not -(2**63) <= seed < 2**64:
         raise BadRequest("seed must be a 64-bit integer.", param="seed")

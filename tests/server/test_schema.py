@@ -97,13 +97,14 @@ def test_every_honoured_field_arrives() -> None:
     assert dataclasses.astuple(call.streaming) == (True, True, True)
 
 
-def test_the_seed_is_drawn_where_none_is_given() -> None:
-    assert completion().sampling.seed != completion().sampling.seed
-    assert completion(seed=None).sampling.seed >= 0
+@pytest.mark.parametrize("fields", [{}, {"seed": None}, {"seed": -1}])
+def test_the_seed_is_drawn_where_none_is_given(fields: dict[str, object]) -> None:
+    assert completion(**fields).sampling.seed != completion(**fields).sampling.seed
+    assert 0 <= completion(**fields).sampling.seed < 2**64
 
 
 @pytest.mark.parametrize(
-    ("sent", "held"), [(0, 0), (2**64 - 1, 2**64 - 1), (-1, 2**64 - 1), (-(2**63), 2**63), (2**63 - 1, 2**63 - 1)]
+    ("sent", "held"), [(0, 0), (2**64 - 1, 2**64 - 1), (-2, 2**64 - 2), (-(2**63), 2**63), (2**63 - 1, 2**63 - 1)]
 )
 def test_any_64_bit_seed_is_accepted(sent: int, held: int) -> None:
     assert completion(seed=sent).sampling.seed == held
