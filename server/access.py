@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.config import Options
@@ -68,9 +69,25 @@ def layers(options: Options, keys: Keys) -> list[Layer]:
     return wanted
 
 
+class _Cors(CORSMiddleware):
+    """Starlette's, but for the leave to reach a private network, which only an allowed origin gets."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        reply = super().preflight_response(request_headers)
+        if not self.is_allowed_origin(request_headers["origin"]):
+            del reply.headers["access-control-allow-private-network"]
+        return reply
+
+
 def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
-    told = ["x-request-id", "retry-after", SHOULD_RETRY]
-    return CORSMiddleware(app, origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=told)
+    return _Cors(
+        app,
+        origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        allow_private_network=True,  # a public page may ask the server on its reader's own machine
+        expose_headers=["x-request-id", "retry-after", SHOULD_RETRY],
+    )
 
 
 def warn_if_open(options: Options, keys: Keys) -> None:

@@ -85,6 +85,22 @@ def test_a_page_s_script_may_read_what_the_sdk_goes_by(live: Live) -> None:
     assert told == {"x-request-id", "retry-after", "x-should-retry"}
 
 
+def test_a_preflight_into_a_private_network_is_granted_to_named_origins_alone(live: Live) -> None:
+    def preflight(origin: str) -> httpx.Response:
+        wanted = {"origin": origin, "access-control-request-method": "POST"}
+        wanted |= {"access-control-request-headers": "authorization, content-type"}
+        wanted |= {"access-control-request-private-network": "true"}
+        return httpx.options(live.url + "/v1/chat/completions", headers=wanted)
+
+    granted = preflight("https://chat.example.org")
+    assert granted.status_code == 200
+    assert granted.headers["access-control-allow-private-network"] == "true"
+    assert granted.headers["access-control-allow-origin"] == "https://chat.example.org"
+    refused = preflight("https://elsewhere.example.org")
+    assert refused.status_code == 400
+    assert "access-control-allow-private-network" not in refused.headers
+
+
 @pytest.mark.parametrize(
     "head",
     [
