@@ -1,6 +1,6 @@
 // The picture of the batch: a lane for each slot, a tick for each step, and below them the step's time and rows.
 
-import { nice, told } from "/page/words.js";
+import { nice, told } from "./words.js";
 
 const KEEP = 4000;          // steps that are remembered
 const LABELS = [96, 118];   // pixels for the lanes' labels, on narrow and wide screens

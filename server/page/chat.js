@@ -1,6 +1,6 @@
 // The chat: one conversation, streamed, with what it cost below each answer.
 
-import { events, headers } from "/page/feed.js";
+import { events, headers } from "./feed.js";
 
 const element = (id) => document.getElementById(id);
 
@@ -94,7 +94,7 @@ export class Chat {
 }
 
 /** The chunks of a chat's answer; asks for a key where one is wanted, and throws what the server says is wrong. */
-export async function* stream(body, signal, wanted, path = "/v1/chat/completions") {
+export async function* stream(body, signal, wanted, path = "v1/chat/completions") {
   for (;;) {
     const response = await fetch(path, {
       method: "POST", signal, body: JSON.stringify(body), headers: { "content-type": "application/json", ...headers() },

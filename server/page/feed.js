@@ -39,7 +39,7 @@ export async function* events(response) {
 export async function follow({ hello, steps, cut, wanted }) {
   for (let wait = 500; ; wait = Math.min(wait * 2, 8000)) {
     try {
-      const response = await fetch("/v1/steps", { headers: headers(), cache: "no-store" });
+      const response = await fetch("v1/steps", { headers: headers(), cache: "no-store" });
       if (response.status === 401) {
         await wanted(Boolean(headers().authorization));
         wait = 250;

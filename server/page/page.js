@@ -1,9 +1,9 @@
 // Puts the page together: the feed to the picture and the figures, the buttons to what they do.
 
-import { Batch } from "/page/batch.js";
-import { Chat, stream } from "/page/chat.js";
-import { follow, keep } from "/page/feed.js";
-import { Readouts } from "/page/readouts.js";
+import { Batch } from "./batch.js";
+import { Chat, stream } from "./chat.js";
+import { follow, keep } from "./feed.js";
+import { Readouts } from "./readouts.js";
 
 const element = (id) => document.getElementById(id);
 const batch = new Batch(element("lanes"), element("cursor"));
