@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,30 @@ ADDRESS = re.compile(r"""address(?:\s+|":")((?:https?://|unix:)[^\s"]+?)(?:/v1)?
 
 
 class Live:
-    """A serving process; a `deaf` one's log is not read before its end."""
+    """A serving process.
 
-    def __init__(self, *arguments: str, deaf: bool = False) -> None:
+    Args:
+        deaf: its log is not read before its end.
+        environ: its whole environment; None is the test's own.
+        folder: where it works.
+        before: a command that starts it, as `unshare` does.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        deaf: bool = False,
+        environ: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        before: Sequence[str] = (),
+    ) -> None:
         self.process = subprocess.Popen(
-            [COMMAND, "serve", *arguments, "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            [*before, COMMAND, "serve", *arguments, "--port", "0"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env=environ,
+            cwd=folder,
         )
         self.log: list[str] = []
         self.url = self._address()
