@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from server.call import Role
+from server.message_bodies import MessageBody, about
 
 TokenId = Annotated[int, Meta(ge=0)]
 IdList = Annotated[list[TokenId], Meta(min_length=1)]
@@ -19,59 +19,12 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=0, le=20)]
 
 
-def about(text: str) -> Meta:
-    """A field's meaning, for the API's description."""
-    return Meta(description=text)
-
-
 class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stream carries beside the text."""
 
     include_usage: Annotated[bool | None, about("A last chunk with the counts and no choices.")] = None
     continuous_usage_stats: Annotated[bool | None, about("The counts so far in every chunk as well.")] = None
-
-
-class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="text"):
-    """A piece of a message's text."""
-
-    text: str
-
-
-class OtherPart(Struct, frozen=True, tag_field="type"):
-    """A part that is not text: known, so that it can be refused by name."""
-
-
-class ImagePart(OtherPart, frozen=True, tag="image_url"):
-    """An image."""
-
-
-class AudioPart(OtherPart, frozen=True, tag="input_audio"):
-    """A sound."""
-
-
-class FilePart(OtherPart, frozen=True, tag="file"):
-    """A file."""
-
-
-class RefusalPart(OtherPart, frozen=True, tag="refusal"):
-    """A refusal, from an earlier answer."""
-
-
-Part = TextPart | ImagePart | AudioPart | FilePart | RefusalPart
-
-
-class MessageBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One message of a chat. The fields typed Any are those of answers with tools or sound, sent back."""
-
-    role: Role
-    content: str | list[Part] | None = None
-    name: str | None = None
-    tool_call_id: str | None = None
-    tool_calls: Any = None
-    function_call: Any = None
-    refusal: Any = None
-    audio: Any = None
-    annotations: Any = None
+    include_obfuscation: Annotated[bool | None, about("Ignored: chunks are not padded.")] = None
 
 
 class ModelBody(Struct, frozen=True, kw_only=True):
@@ -132,6 +85,8 @@ class CommonBody(ModelBody, frozen=True, kw_only=True):
     guided_regex: Annotated[str | None, about("A regular expression the text must match.")] = None
     guided_choice: Annotated[list[str] | None, about("Strings of which the text must be one.")] = None
     guided_grammar: Annotated[str | None, about("A grammar the text must follow.")] = None
+    skip_special_tokens: Annotated[bool, about("Whether special tokens are left out of the text.")] = True
+    use_beam_search: Annotated[bool, about("Whether to search by beams.")] = False
 
 
 class CompletionBody(CommonBody, frozen=True, kw_only=True):
@@ -143,7 +98,7 @@ class CompletionBody(CommonBody, frozen=True, kw_only=True):
     ]
     logprobs: Annotated[Count | None, about("Logprobs of each token, beside so many of the likeliest.")] = None
     echo: Annotated[bool, about("Whether the prompt is part of the text, and of the logprobs.")] = False
-    best_of: Annotated[int, Meta(ge=1), about("Choices to draw and choose from.")] = 1
+    best_of: Annotated[int, Meta(ge=1), about("Choices to draw and choose n from; only as many as are shown.")] = 1
     suffix: Annotated[str, about("What comes after the text.")] = ""
 
 
@@ -175,6 +130,11 @@ class ChatBody(CommonBody, frozen=True, kw_only=True):
     parallel_tool_calls: Annotated[bool | None, about("Whether several calls may come at once.")] = None
     functions: Annotated[list[Any], about("The older name of tools.")] = []
     function_call: Annotated[str | dict[str, Any], about("The older name of tool_choice.")] = "none"
+    reasoning_effort: Annotated[str | None, about("A variable of that name for the chat template.")] = None
+    modalities: Annotated[list[str], about("What the answer is made of.")] = field(default_factory=lambda: ["text"])
+    audio: Annotated[dict[str, Any] | None, about("The voice of a spoken answer.")] = None
+    moderation: Annotated[dict[str, Any] | None, about("What is examined before and after.")] = None
+    web_search_options: Annotated[dict[str, Any] | None, about("How the web is searched.")] = None
 
 
 class TokenizeBody(ModelBody, frozen=True, kw_only=True):
@@ -200,13 +160,15 @@ class DetokenizeBody(ModelBody, frozen=True, kw_only=True):
     tokens: Annotated[list[TokenId], about("Token ids.")]
 
 
-# Refused unless the value asks for the default. A row leaves the table when its field is built.
-NOT_YET = {
-    *("best_of", "suffix"),
-    *("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-    *("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
+# Refused unless the value asks for the default, or is one of those that change nothing here. A row leaves the table
+# when its field is built.
+NOT_YET: dict[str, tuple[object, ...]] = {
+    **dict.fromkeys(("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
+    **dict.fromkeys(("suffix", "skip_special_tokens", "use_beam_search", "tools", "functions"), ()),
+    **dict.fromkeys(("modalities", "audio", "moderation", "web_search_options"), ()),
+    **dict.fromkeys(("tool_choice", "function_call"), ("auto",)),  # there is no function to choose
+    "parallel_tool_calls": (True, False),
 }
-MESSAGE_NOT_YET = ("tool_calls", "function_call", "refusal", "audio", "annotations")
 
 # Ignored on purpose, whatever the value.
 IGNORED = {
@@ -215,5 +177,11 @@ IGNORED = {
     "store": "nothing is stored",
     "service_tier": "there is one tier",
     "safety_identifier": "nobody is reported",
-    "prompt_cache_key": "prefixes are found by content",
+    **dict.fromkeys(
+        ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"), "prefixes are found by content"
+    ),
+    "prediction": "it would change no token",
+    "verbosity": "a hint to models that were trained for it",
+    "include_reasoning": "thoughts are part of the text",
+    "spaces_between_special_tokens": "special tokens are not shown",
 }

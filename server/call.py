@@ -96,12 +96,17 @@ class CompletionCall(Call):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message; `name` and `tool_call_id` are empty where it has none."""
+    """One message: the texts of its parts; `name` and `tool_call_id` are empty where it has none."""
 
     role: Role
-    content: str
+    parts: tuple[str, ...]
     name: str = ""
     tool_call_id: str = ""
+
+    @property
+    def content(self) -> str:
+        """Its text; parts are joined by line ends, as vLLM joins them."""
+        return "\n".join(self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,9 @@ nearest known name.
 Every refusal is a BadRequest whose `param` is the path of the field; only a body that is no JSON object has none.
 """
 
-import difflib
 import json
-import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -20,10 +18,9 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct, inspect
 
 from server.errors import BadRequest
+from server.unknown import OnUnknown, pruned, unknown
 
-LOGGER = logging.getLogger("paceline.requests")
 Body = TypeVar("Body", bound=Struct)
-OnUnknown = Callable[[BadRequest], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +41,6 @@ class Field:
 ANYTHING = Field(msgspec.json.Decoder(), inspect.AnyType())
 
 
-def refuse(error: BadRequest) -> None:
-    """What is done about an unknown field, unless it shall be let through."""
-    raise error
-
-
-def warn(error: BadRequest) -> None:
-    """What is done about an unknown field where clients send more than is known."""
-    LOGGER.warning("ignored: %s", error.message)
-
-
 def read(body: bytes, shape: type[Body], ignored: Collection[str], on_unknown: OnUnknown) -> Body:
     """The body as a Struct of that shape, or BadRequest."""
     fields = declared(shape)
@@ -62,9 +49,9 @@ def read(body: bytes, shape: type[Body], ignored: Collection[str], on_unknown: O
         if bytes(raw).strip() == b"null":
             continue
         if name in fields:
-            values[name] = _decode(name, raw, fields[name])
+            values[name] = _decode(name, raw, fields[name], on_unknown)
         else:
-            _decode(name, raw, ANYTHING)  # it must be JSON all the same
+            _decode(name, raw, ANYTHING, on_unknown)  # it must be JSON all the same
             if name not in ignored:
                 on_unknown(unknown(name, (*fields, *ignored)))
     for name, field in fields.items():
@@ -80,13 +67,6 @@ def declared(shape: type[Struct]) -> dict[str, Field]:
         info.name: Field(msgspec.json.Decoder(info.type), inspect.type_info(info.type), info.required, _default(info))
         for info in msgspec.structs.fields(shape)
     }
-
-
-def unknown(name: str, known: Iterable[str], prefix: str = "") -> BadRequest:
-    """The refusal of a field that is none."""
-    near = difflib.get_close_matches(name[:64], known, n=1)
-    hint = f" Did you mean {prefix}{near[0]}?" if near else ""
-    return BadRequest(f"{prefix}{name[:64]} is not a field known here.{hint}", param=prefix + name[:64])
 
 
 def _default(info: msgspec.structs.FieldInfo) -> object:
@@ -132,10 +112,13 @@ def _blamed(body: bytes) -> str | None:
     return None
 
 
-def _decode(name: str, raw: Raw, field: Field) -> Any:  # noqa: ANN401 - each field's own type
+def _decode(name: str, raw: Raw, field: Field, on_unknown: OnUnknown) -> Any:  # noqa: ANN401 - each field's own type
     try:
         return field.decoder.decode(raw)
     except msgspec.ValidationError as error:
+        if UNKNOWN.match(str(error)):
+            known = pruned(msgspec.json.decode(raw), field.info, name, on_unknown)
+            return _decode(name, Raw(msgspec.json.encode(known)), field, on_unknown)
         raise _mistyped(name, str(error), field) from error
     except RecursionError as error:
         raise BadRequest(f"{name} is nested too deeply.", param=name) from error
@@ -144,7 +127,7 @@ def _decode(name: str, raw: Raw, field: Field) -> Any:  # noqa: ANN401 - each fi
 
 
 LOCATED = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
-UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+UNKNOWN = re.compile(r"Object contains unknown field `")
 
 
 def _mistyped(name: str, complaint: str, field: Field) -> BadRequest:
@@ -152,8 +135,6 @@ def _mistyped(name: str, complaint: str, field: Field) -> BadRequest:
     located = LOCATED.fullmatch(complaint)
     what, place = (located["what"], located["path"] or "") if located else (complaint, "")
     path = name + place
-    if found := UNKNOWN.fullmatch(what):
-        return unknown(found[1], [f.name for type_ in _structs(field.info) for f in type_.fields], f"{path}.")
     if what.startswith("Invalid enum value"):
         what += f"; it must be one of {', '.join(_choices(field.info))}"
     hint = f" {name} must be {field.words}." if not place else ""
@@ -172,10 +153,6 @@ def _inner(info: inspect.Type) -> Iterator[inspect.Type]:
         case inspect.StructType(fields=fields):
             for field in fields:
                 yield from _inner(field.type)
-
-
-def _structs(info: inspect.Type) -> list[inspect.StructType]:
-    return [type_ for type_ in _inner(info) if isinstance(type_, inspect.StructType)]
 
 
 def _choices(info: inspect.Type) -> list[str]:

@@ -32,7 +32,6 @@ from server.cards import ModelCard
 from server.config import ConfigError, Options
 from server.endpoints import Endpoints
 from server.feed import Feed
-from server.fields import refuse, warn
 from server.http import HttpServer
 from server.inflight import Inflight
 from server.journal import Journal, Recorded, log_request
@@ -44,6 +43,7 @@ from server.prompt import Prompter
 from server.queue import Limits
 from server.service import Service
 from server.sizes import bytes_of, gib
+from server.unknown import refuse, warn
 from server.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """`/openapi.json`, made of the declarations that requests are parsed by. Knows no HTTP."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -8,6 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from server.bodies import IGNORED, NOT_YET, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.message_bodies import (
+    MESSAGE_IGNORED,
+    PART_IGNORED,
+    InputTextPart,
+    OutputTextPart,
+    RefusalPart,
+    TextPart,
+)
 
 REF = "#/components/schemas/{name}"
 BODIES: dict[str, tuple[type[Struct], str]] = {
@@ -16,6 +25,10 @@ BODIES: dict[str, tuple[type[Struct], str]] = {
     "/tokenize": (TokenizeBody, "The tokens of a text or a chat."),
     "/detokenize": (DetokenizeBody, "The text of tokens."),
 }
+PARTS = (TextPart, InputTextPart, OutputTextPart, RefusalPart)
+INSIDE = {"MessageBody": MESSAGE_IGNORED} | {part.__name__: PART_IGNORED for part in PARTS}
+"""What is ignored within messages."""
+
 STREAMED = ("/v1/completions", "/v1/chat/completions")
 ASKED = {
     "/v1/models": "The served model, under its name and aliases.",
@@ -51,6 +64,9 @@ def openapi_document() -> bytes:
     _, schemas = msgspec.json.schema_components([*types, ErrorBody], ref_template=REF)
     for shape in types:
         _tell_the_truth(schemas[shape.__name__])
+    for name, ignored in INSIDE.items():
+        schemas[name]["properties"] |= _ignored(ignored)
+    del schemas["MessageBody"]["additionalProperties"]  # an assistant's may have more
     paths = {path: {"post": _operation(summary, path, shape.__name__)} for path, (shape, summary) in BODIES.items()}
     paths |= {path: {"get": _operation(summary, path)} for path, summary in ASKED.items()}
     cancel = "/v1/requests/{id}/cancel"
@@ -68,9 +84,12 @@ def _tell_the_truth(schema: dict[str, Any]) -> None:
         if name not in required:
             description = value.pop("description", "")
             properties[name] = {"anyOf": [value, {"type": "null"}], "description": description}
-    properties |= {name: {"description": f"Ignored: {reason}."} for name, reason in IGNORED.items()}
-    schema["properties"] = properties
+    schema["properties"] = properties | _ignored(IGNORED)
     schema["additionalProperties"] = False
+
+
+def _ignored(table: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"description": f"Ignored: {reason}."} for name, reason in table.items()}
 
 
 def _operation(summary: str, path: str, body: str = "") -> dict[str, Any]:

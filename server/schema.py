@@ -16,16 +16,12 @@ from msgspec import Struct
 
 from server.bodies import (
     IGNORED,
-    MESSAGE_NOT_YET,
     NOT_YET,
     ChatBody,
     CommonBody,
     CompletionBody,
     DetokenizeBody,
-    MessageBody,
     NamedBody,
-    Part,
-    TextPart,
     TokenizeBody,
 )
 from server.call import (
@@ -34,7 +30,6 @@ from server.call import (
     CompletionCall,
     DetokenizeCall,
     Handling,
-    Message,
     Reporting,
     Sampling,
     Stopping,
@@ -42,7 +37,10 @@ from server.call import (
     TokenizeCall,
 )
 from server.errors import BadRequest
-from server.fields import OnUnknown, declared, read, refuse
+from server.fields import declared, read
+from server.message_bodies import MessageBody
+from server.messages import parse_message, plain_text
+from server.unknown import OnUnknown, refuse
 
 Body = TypeVar("Body", bound=Struct)
 
@@ -60,6 +58,8 @@ def request_id_of(body: bytes) -> str:
 def parse_completion(body: bytes, on_unknown: OnUnknown = refuse) -> CompletionCall:
     """Parse the body of `POST /v1/completions`, or raise BadRequest."""
     fields = _read(body, CompletionBody, on_unknown)
+    if fields.best_of not in (1, fields.n):
+        raise BadRequest("best_of is not available on this server yet; leave it out, or as n.", param="best_of")
     reporting = Reporting(logprobs=fields.logprobs, prompt_logprobs=fields.prompt_logprobs, echo=fields.echo)
     return CompletionCall(prompts=_prompts(fields.prompt), reporting=reporting, **_common(fields))
 
@@ -83,7 +83,7 @@ def parse_tokenize(body: bytes, on_unknown: OnUnknown = refuse) -> TokenizeCall:
     if fields.messages is not None:
         source: str | Chat = _chat(fields.messages, fields)
     else:
-        source = _text(fields.prompt or "", "prompt")
+        source = plain_text(fields.prompt or "", "prompt")
     return TokenizeCall(
         model=fields.model,
         source=source,
@@ -101,7 +101,7 @@ def parse_detokenize(body: bytes, on_unknown: OnUnknown = refuse) -> DetokenizeC
 def _read(body: bytes, shape: type[Body], on_unknown: OnUnknown) -> Body:
     fields = read(body, shape, IGNORED, on_unknown)
     for name, field in declared(shape).items():
-        if name in NOT_YET and getattr(fields, name) != field.default:
+        if name in NOT_YET and getattr(fields, name) not in (field.default, *NOT_YET[name]):
             raise BadRequest(f"{name} is not available on this server yet; leave it out.", param=name)
     return fields
 
@@ -169,7 +169,7 @@ def _seed(seed: int | None) -> int:
 def _stops(stop: str | list[str]) -> tuple[str, ...]:
     strings = (stop,) if isinstance(stop, str) else tuple(stop)
     for string in strings:
-        _text(string, "stop")
+        plain_text(string, "stop")
     return tuple(dict.fromkeys(strings))
 
 
@@ -184,13 +184,15 @@ def _streaming(fields: CommonBody) -> Streaming:
 
 def _prompts(prompt: str | list[Any]) -> tuple[str | tuple[int, ...], ...]:
     if isinstance(prompt, str):
-        return (_text(prompt, "prompt"),)
+        return (plain_text(prompt, "prompt"),)
     kinds = {type(item) for item in prompt}
     if kinds == {int}:
         return (tuple(prompt),)
     if len(kinds) > 1:
         raise BadRequest("prompt mixes strings, token ids and lists of ids; send one kind.", param="prompt")
-    return tuple(_text(item, f"prompt[{i}]") if isinstance(item, str) else tuple(item) for i, item in enumerate(prompt))
+    return tuple(
+        plain_text(item, f"prompt[{i}]") if isinstance(item, str) else tuple(item) for i, item in enumerate(prompt)
+    )
 
 
 def _chat(messages: list[MessageBody], fields: ChatBody | TokenizeBody) -> Chat:
@@ -201,42 +203,15 @@ def _chat(messages: list[MessageBody], fields: ChatBody | TokenizeBody) -> Chat:
             "continue_final_message and add_generation_prompt exclude each other.", param="continue_final_message"
         )
     return Chat(
-        messages=tuple(_message(message, f"messages[{i}]") for i, message in enumerate(messages)),
+        messages=tuple(parse_message(message, f"messages[{i}]") for i, message in enumerate(messages)),
         add_generation_prompt=not go_on if opens is None else opens,
         continue_final_message=go_on,
-        variables=fields.chat_template_kwargs,
+        variables=_variables(fields),
     )
 
 
-def _message(body: MessageBody, path: str) -> Message:
-    for name in MESSAGE_NOT_YET:
-        if getattr(body, name) not in (None, []):
-            raise BadRequest(f"{path}.{name} is not available on this server yet.", param=f"{path}.{name}")
-    if body.content is None:
-        raise BadRequest(f"{path}.content is missing; it must be a string or text parts.", param=f"{path}.content")
-    return Message(
-        role=body.role,
-        content=_content(body.content, f"{path}.content"),
-        name=_text(body.name or "", f"{path}.name"),
-        tool_call_id=_text(body.tool_call_id or "", f"{path}.tool_call_id"),
-    )
-
-
-def _content(content: str | list[Part], path: str) -> str:
-    """A message's text; parts are joined by line ends, as vLLM joins them."""
-    if isinstance(content, str):
-        return _text(content, path)
-    return "\n".join(_part(part, f"{path}[{i}]") for i, part in enumerate(content))
-
-
-def _part(part: Part, path: str) -> str:
-    if isinstance(part, TextPart):
-        return _text(part.text, f"{path}.text")
-    kind = type(part).__struct_config__.tag
-    raise BadRequest(f"{path} is of type {kind}; this server reads text parts only.", param=path)
-
-
-def _text(text: str, path: str) -> str:
-    if "\0" in text:
-        raise BadRequest(f"{path} has a NUL character at position {text.index(chr(0))}; text cannot.", param=path)
-    return text
+def _variables(fields: ChatBody | TokenizeBody) -> dict[str, Any]:
+    """The template's variables: the client's own, and those that a field of its own stands for."""
+    effort = fields.reasoning_effort if isinstance(fields, ChatBody) else None
+    given = {} if effort is None else {"reasoning_effort": plain_text(effort, "reasoning_effort")}
+    return given | fields.chat_template_kwargs

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from server.bridge import Bridge
 from server.cards import ModelCard
-from server.fields import OnUnknown
 from server.inflight import Inflight
 from server.metrics import Metrics
 from server.prompt import Prompter
+from server.unknown import OnUnknown
 from server.vocabulary import Vocabulary
 
 

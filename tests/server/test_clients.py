@@ -99,6 +99,36 @@ def test_a_name_in_the_body_is_the_request_id_of_python_s_replies_and_errors(cli
         assert refused.value.request_id == "mine"
 
 
+def test_a_chat_goes_on_with_python_s_own_answers_dumped_whole_and_its_hints_at_their_defaults(
+    client: openai.OpenAI,
+) -> None:
+    hints: dict[str, Any] = {
+        "modalities": ["text"],
+        "verbosity": "low",
+        "reasoning_effort": "minimal",
+        "parallel_tool_calls": True,
+        "prediction": {"type": "content", "content": "x"},
+        "service_tier": "auto",
+        "store": False,
+        "prompt_cache_retention": "24h",
+        "prompt_cache_options": {"mode": "implicit"},
+        "max_completion_tokens": 3,
+    }
+    first = client.chat.completions.create(model="tiny", messages=QUESTION, **hints).choices[0].message
+    foreign = {"role": "assistant", "content": None, "reasoning_content": "hm", "id": "m1", "audio": None}
+    part = {"type": "text", "text": "And?", "cache_control": {"type": "ephemeral"}}
+    history: Any = [*QUESTION, first.model_dump(), foreign, first, {"role": "user", "content": [part]}]
+    options: Any = {"include_obfuscation": False, "include_usage": True}
+    stream = client.chat.completions.create(
+        model="tiny", messages=history, **hints, stream=True, stream_options=options
+    )
+    assert [chunk.usage for chunk in stream][-1] is not None
+    for name in ("moderation", "web_search_options"):
+        with pytest.raises(openai.BadRequestError, match="not available") as refused:
+            client.chat.completions.create(model="tiny", messages=QUESTION, extra_body={name: {"model": "m"}})
+        assert refused.value.param == name
+
+
 def test_closing_python_s_stream_frees_the_slots(tiny: Live, client: openai.OpenAI) -> None:
     stream = client.completions.create(model="tiny", prompt="a", n=4, stream=True, extra_body={"ignore_eos": True})
     next(iter(stream))

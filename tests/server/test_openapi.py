@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 
 from server.bodies import IGNORED, NOT_YET, ChatBody, CompletionBody
+from server.message_bodies import MESSAGE_IGNORED, PART_IGNORED
 from server.openapi import openapi_document
 from tests.server.live import Live
 
@@ -20,9 +21,18 @@ schema = schemathesis.openapi.from_dict(DOCUMENT)
 @pytest.mark.parametrize("shape", [CompletionBody, ChatBody])
 def test_every_field_is_told_but_those_that_are_refused(shape: type[Any]) -> None:
     told = SCHEMAS[shape.__name__]
-    assert set(told["properties"]) == (set(shape.__struct_fields__) - NOT_YET) | IGNORED.keys()
+    assert set(told["properties"]) == (set(shape.__struct_fields__) - NOT_YET.keys()) | IGNORED.keys()
     assert all(field["description"] for field in told["properties"].values())
     assert not told["additionalProperties"]
+
+
+def test_what_is_ignored_in_messages_is_told() -> None:
+    message, part = SCHEMAS["MessageBody"], SCHEMAS["TextPart"]
+    assert message["properties"].keys() > MESSAGE_IGNORED.keys()
+    assert message["properties"]["reasoning_content"]["description"].startswith("Ignored: ")
+    assert message.get("additionalProperties", True)
+    assert part["properties"].keys() == {"type", "text", *PART_IGNORED}
+    assert not part["additionalProperties"]
 
 
 def test_the_server_tells_the_document_and_answers_every_path_in_it(tiny: Live) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
 
 from server.bodies import IGNORED, NOT_YET, ChatBody, CompletionBody
 from server.call import ChatCall, CompletionCall, Message
@@ -14,6 +15,7 @@ from server.schema import parse_chat, parse_completion, parse_detokenize, parse_
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 COMPLETION = {"prompt": "hi"}
+USER = {"role": "user", "content": "hi"}
 
 
 def completion(**fields: object) -> CompletionCall:
@@ -70,7 +72,7 @@ def test_a_bare_completion_has_every_value() -> None:
 
 def test_a_bare_chat_has_its_messages_and_opens_the_answer() -> None:
     call = chat()
-    assert call.chat.messages == (Message(role="user", content="hi"),)
+    assert call.chat.messages == (Message(role="user", parts=("hi",)),)
     assert call.chat.add_generation_prompt
     assert not call.chat.continue_final_message
 
@@ -147,10 +149,41 @@ def test_every_role_is_known(role: str) -> None:
     assert chat(messages=[{"role": role, "content": ""}]).chat.messages[0].role == role
 
 
+def content(**message: object) -> str:
+    return chat(messages=[message]).chat.messages[0].content
+
+
 def test_an_answer_of_the_sdk_can_be_sent_back() -> None:
-    answer = {"role": "assistant", "content": "x", "refusal": None, "annotations": None, "audio": None}
-    answer |= {"function_call": None, "tool_calls": None}
-    assert chat(messages=[answer]).chat.messages[0].content == "x"
+    beside = {"id": "1", "reasoning_content": "hm", "cache_control": {}, "images": [], "a-vendor-s": {"own": [1]}}
+    for text in ("x", "", None):
+        answer = ChatCompletionMessage(role="assistant", content=text, **beside)  # type: ignore[arg-type]
+        for dumped in (answer.model_dump(), answer.model_dump(exclude_none=True), answer.to_dict()):
+            assert content(**dumped) == (text or "")
+    parsed = ParsedChatCompletionMessage[None](role="assistant", content="x", parsed=None)
+    assert content(**parsed.model_dump()) == "x"
+
+
+def test_a_refusal_sent_back_is_what_was_said_where_nothing_else_was() -> None:
+    assert content(role="assistant", content=None, refusal="No.") == "No."
+    assert content(role="assistant", content="Yes.", refusal="No.") == "Yes."
+    assert content(role="assistant", content=[{"type": "refusal", "refusal": "No."}]) == "No."
+    assert refused_chat(messages=[{"role": "assistant", "refusal": "\0"}]).param == "messages[0].refusal"
+
+
+@pytest.mark.parametrize("empty", [None, "", [], [{"type": "text", "text": ""}]])
+def test_an_assistant_s_turn_may_say_nothing(empty: object) -> None:
+    assert content(role="assistant", content=empty) == content(role="assistant") == ""
+
+
+def test_thoughts_are_left_out_and_the_text_of_other_apis_is_text() -> None:
+    parts = [
+        {"type": "thinking", "thinking": "hm", "signature": "x"},
+        {"type": "reasoning", "text": "hm"},
+        {"type": "output_text", "text": "a", "annotations": [], "logprobs": []},
+        {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}},
+        {"type": "input_text", "text": "c"},
+    ]
+    assert content(role="assistant", content=parts) == "a\nb\nc"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +213,7 @@ def test_an_unknown_field_is_refused_with_the_near_one() -> None:
     assert "Did you mean temperature?" in refused_completion({"temprature": 1}).message
     assert refused_completion({"temprature": 1}).param == "temprature"
     assert "messages[0].content?" in refused_chat(messages=[{"role": "user", "contnt": ""}]).message
+    assert "messages[1].content?" in refused_chat(messages=[USER, {"role": "assistant", "contnt": ""}]).message
     error = refused_chat(stream=True, stream_options={"include_usag": True})
     assert error.param == "stream_options.include_usag"
     assert "stream_options.include_usage?" in error.message
@@ -233,7 +267,7 @@ def test_continuous_usage_implies_usage() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("best_of", 2), ("suffix", "x")),
+        *(("best_of", 2), ("suffix", "x"), ("use_beam_search", True)),
         *(("response_format", {"type": "json_object"}), ("guided_json", {}), ("guided_regex", "a")),
         *(("guided_choice", ["a"]), ("guided_grammar", "root ::= x")),
     ],
@@ -247,8 +281,13 @@ def test_what_is_not_built_is_refused_by_name(field: str, value: object) -> None
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("tools", [{}]), ("tool_choice", "auto"), ("functions", [{}])),
-        *(("parallel_tool_calls", True), ("function_call", "auto")),
+        *(("tools", [{}]), ("tool_choice", "required"), ("functions", [{}]), ("function_call", {"name": "f"})),
+        *(
+            ("modalities", ["text", "audio"]),
+            ("audio", {"voice": "alloy", "format": "wav"}),
+            ("web_search_options", {}),
+        ),
+        *(("moderation", {"model": "m"}), ("skip_special_tokens", False), ("use_beam_search", True)),
     ],
 )
 def test_what_is_not_built_for_chats_is_refused_by_name(field: str, value: object) -> None:
@@ -297,13 +336,39 @@ def test_an_unknown_field_can_be_let_through_and_is_told() -> None:
     assert [error.param for error in told] == ["top_pp"]
 
 
+def test_unknown_fields_are_let_through_and_told_at_every_depth() -> None:
+    told: list[BadRequest] = []
+    part = {"type": "text", "text": "a", "colour": 1}
+    messages = [{**USER, "mood": 1}, {"role": "assistant", "content": [part, part], "contnt": {"deep": [1]}}]
+    fields = {"messages": messages, "stream": True, "stream_options": {"include_usage": True, "x": 2}, "y": 3}
+    call = parse_chat(json.dumps(fields).encode(), told.append)
+    paths = ["messages[0].mood", "messages[1].content[0].colour", "messages[1].content[1].colour", "messages[1].contnt"]
+    assert [error.param for error in told] == [*paths, "stream_options.x", "y"]
+    assert [message.content for message in call.chat.messages] == ["hi", "a\na"]
+    assert call.streaming.include_usage
+    with pytest.raises(BadRequest) as caught:  # what is known is checked all the same
+        parse_chat(json.dumps({"messages": [{"role": "user", "content": 3, "mood": 1}]}).encode(), told.append)
+    assert caught.value.param == "messages[0].content"
+
+
 def test_values_that_ask_for_the_default_are_accepted() -> None:
     completion(n=1, best_of=1, suffix="", echo=False, repetition_penalty=1.0, logit_bias={}, min_p=0, priority=0)
+    completion(n=3, best_of=3, skip_special_tokens=True, use_beam_search=False, stream=True, stream_options={})
     chat(logprobs=False, top_logprobs=0, tools=[], tool_choice="none", response_format={"type": "text"})
+    chat(modalities=["text"], verbosity="medium", tool_choice="auto", parallel_tool_calls=True, function_call="auto")
+    call = chat(stream=True, stream_options={"include_obfuscation": True}, n=2)
+    assert not call.streaming.include_usage
+
+
+def test_the_effort_to_reason_is_the_template_s_to_read() -> None:
+    assert chat(reasoning_effort="low").chat.variables == {"reasoning_effort": "low"}
+    own = {"reasoning_effort": "high"}
+    assert chat(reasoning_effort="low", chat_template_kwargs=own).chat.variables == own
+    assert chat().chat.variables == {}
 
 
 def test_every_field_not_built_is_declared() -> None:
-    assert {*CompletionBody.__struct_fields__, *ChatBody.__struct_fields__} >= NOT_YET
+    assert {*CompletionBody.__struct_fields__, *ChatBody.__struct_fields__} >= NOT_YET.keys()
 
 
 @pytest.mark.parametrize("field", {*CompletionBody.__struct_fields__, *ChatBody.__struct_fields__, "anything"})
