@@ -5,32 +5,42 @@ Templates are Jinja2, written for `transformers`, and get here what they get the
 engine of onnxruntime-genai is not used: it cannot call `.strip()`, `.split()` or `upper`, as many published templates
 do.
 
+A message's content is a string to most templates, and a list of parts to some. Which it is, for each role, is found at
+load, as llama.cpp finds it: where a string is not shown and a list of parts is, the template reads parts.
+
 The template is the operator's file and the messages are anybody's, so a rendering is bounded: no attributes of Python's
 insides (the sandbox), ranges of 100,000 at the most (likewise), no more text than fits the context, no products that
 blow up a string or a number.
 """
 
-import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NoReturn
+from typing import Any
 
 import jinja2
 import msgspec
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from scheduler.errors import ModelFolderError
-from server.call import Chat, Message
+from server.call import Chat, Message, Role
 from server.errors import BadRequest
+from server.template_environment import HELPERS, environment
 
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
-LARGEST = 1_000_000
-"""Characters, items or digits that a product or a power may have."""
+Shown = dict[str, Any]
+"""A message as a template sees it."""
+
+PROBES: tuple[tuple[Role, ...], ...] = (
+    ("user",),
+    ("system", "user"),
+    ("developer", "user"),
+    ("user", "assistant", "user"),
+    ("user", "assistant", "tool"),
+)
+"""Conversations that templates take, one for each role: the first of it that is none of those before."""
+
+PROBED = 100_000
+"""Characters of such a conversation at the most."""
 
 
 class ChatTemplate:
@@ -49,11 +59,15 @@ class ChatTemplate:
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment().from_string(source)
         except jinja2.TemplateError as error:
             raise ModelFolderError(f"the chat template cannot be read: {error}") from error
         self._special = dict(special)
-        self._developer = "developer" if "developer" in source else "system"
+        self._developer: Role = "developer" if "developer" in source else "system"
+        self._by_parts: dict[Role, bool] = {}
+        for roles in PROBES:
+            role = next(role for role in roles if role not in self._by_parts)
+            self._by_parts[role] = self._reads_parts(role, roles)
 
     @classmethod
     def from_folder(cls, folder: Path) -> "ChatTemplate | None":
@@ -86,88 +100,57 @@ class ChatTemplate:
             )
         return text[: text.rindex(mark)]
 
+    def _reads_parts(self, role: Role, roles: Sequence[Role]) -> bool:
+        """Whether a role's content is a list to the template; it is what a user's is where nothing shows it."""
+        needle = token_hex(8)
+        for by_parts in (False, True):
+            self._by_parts[role] = by_parts
+            messages = [Message(role=one, parts=(needle if one == role else "x",)) for one in roles]
+            try:
+                text = self._generate(self._variables([self._shown(m) for m in messages]), PROBED)
+            except Exception:  # a template may raise anything: it is a program
+                continue
+            if text is not None and needle in text.lower() and "'type'" not in text:  # a list as Python writes it
+                return by_parts
+        return role != "user" and self._by_parts["user"]
+
+    def _variables(self, messages: list[Shown]) -> dict[str, Any]:
+        return {**self._special, "messages": messages, "tools": None, "documents": None}
+
     def _run(self, chat: Chat, mark: str, most: int) -> str | None:
         messages = [self._shown(message) for message in chat.messages]
-        messages[-1]["content"] += mark
-        variables = {**chat.variables, **self._special, "messages": messages, "tools": None, "documents": None}
-        pieces, length = [], 0
+        _append(messages[-1], mark)
+        variables = {**chat.variables, **self._variables(messages)}
         try:
-            for piece in self._template.generate(variables, add_generation_prompt=chat.add_generation_prompt):
-                pieces.append(piece)
-                length += len(piece)
-                if length > most:
-                    return None
+            return self._generate(variables | {"add_generation_prompt": chat.add_generation_prompt}, most)
         except Exception as error:  # a template may raise anything: it is a program
             raise BadRequest(f"The model's chat template refuses these messages: {error}", param="messages") from error
+
+    def _generate(self, variables: dict[str, Any], most: int) -> str | None:
+        """What the template makes of the variables; None where that is longer than `most` characters."""
+        pieces, length = [], 0
+        for piece in self._template.generate(variables):
+            pieces.append(piece)
+            length += len(piece)
+            if length > most:
+                return None
         return "".join(pieces)
 
-    def _shown(self, message: Message) -> dict[str, str]:
+    def _shown(self, message: Message) -> Shown:
+        content: str | list[dict[str, str]] = message.content
+        if self._by_parts[message.role]:
+            content = [{"type": "text", "text": text} for text in message.parts or ("",)]
         role = self._developer if message.role == "developer" else message.role
         optional = {"name": message.name, "tool_call_id": message.tool_call_id}
-        return {"role": role, "content": message.content} | {key: value for key, value in optional.items() if value}
+        return {"role": role, "content": content} | {key: value for key, value in optional.items() if value}
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja2's sandbox, which bounds ranges, with bounded products and powers as well."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(  # its parent's signature
-        self,
-        context: jinja2.runtime.Context,
-        operator: str,
-        left: Any,  # noqa: ANN401 - a template's values
-        right: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        """Compute it, unless an operand is too large."""
-        if _size(operator, left, right) > LARGEST:
-            raise jinja2.exceptions.SecurityError(f"the result of {operator} is too large")
-        return super().call_binop(context, operator, left, right)
-
-
-def _size(operator: str, left: Any, right: Any) -> int:  # noqa: ANN401 - a template's values
-    """Roughly how many characters, items or digits a product or a power has."""
-    if operator == "**":
-        return len(str(left)) * right if isinstance(left, int) and isinstance(right, int) else 0
-    for value, factor in ((left, right), (right, left)):
-        if isinstance(value, str | list | tuple) and isinstance(factor, int):
-            return len(value) * factor
-    return 0
-
-
-class _Generation(Extension):
-    """`{% generation %}` marks the assistant's words for training; here they are just shown."""
-
-    tags = {"generation"}  # noqa: RUF012 - as its parent declares it
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The block's own nodes."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _raise_exception(message: object) -> NoReturn:
-    raise jinja2.TemplateError(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
-
-
-def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:  # noqa: ANN401
-    if indent is not None and indent > 16:
-        raise jinja2.TemplateError("tojson indents by 16 at the most")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-HELPERS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-
-
-def _environment() -> jinja2.Environment:
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
-    environment.filters["tojson"] = _tojson
-    environment.globals.update(HELPERS)
-    return environment
+def _append(message: Shown, mark: str) -> None:
+    """Put a mark behind the last of a message's text."""
+    if isinstance(message["content"], str):
+        message["content"] += mark
+    else:
+        message["content"][-1]["text"] += mark
 
 
 def _named(template: object) -> str:

@@ -96,6 +96,75 @@ def test_no_more_is_rendered_than_fits() -> None:
     assert render("x", [{"role": "user", "content": ""}] * 200, most=100) is None
 
 
+BY_PARTS = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}"
+BY_STRING = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+BY_EITHER = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{{ p['text'] }}{% endfor %}{% endif %}{% endfor %}"
+)
+VISION = (
+    "{% for m in messages %}{% if loop.first and m.role != 'system' %}<d>{% endif %}<{{ m.role }}>"
+    "{% if m['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
+    "{% for line in m['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}{% endif %}{% endfor %}{% endfor %}"
+)
+STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + BY_PARTS
+MIXED = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'user' %}{{ m.content[0].text }}"
+    "{% else %}{{ m.content + '!' }}{% endif %}{% endfor %}"
+)
+TWO = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "text"),
+    [
+        (BY_PARTS, "hi", "<user>[hi]"),
+        (BY_PARTS, TWO, "<user>[a][b]"),
+        (BY_PARTS, "", "<user>[]"),
+        (BY_STRING, "hi", "<user>hi"),
+        (BY_STRING, TWO, "<user>a\nb"),
+        (BY_EITHER, "hi", "<user>hi"),
+        (BY_EITHER, TWO, "<user>a\nb"),
+        (VISION, "hi", "<d><user>: hi"),
+        (STRICT, "hi", "<user>[hi]"),
+        (MIXED, "hi", "<user>hi"),
+        ("{{ messages[0].content.upper() }}", "hi", "HI"),
+        ("{{ messages[0].content[0].text.upper() }}", "hi", "HI"),
+        ("{{ messages[0].content | tojson }}", "hi", '"hi"'),
+        ("{{ raise_exception('always') if messages | length < 9 }}{{ messages[0].content }}", "hi", None),
+    ],
+)
+def test_a_template_that_reads_parts_gets_parts_and_one_that_reads_a_string_a_string(
+    source: str, content: object, text: str | None
+) -> None:
+    if text is None:  # nothing shows what it reads: it gets strings
+        assert render(source, [{"role": "user", "content": "hi"}] * 9) == "hi"
+    else:
+        assert render(source, [{"role": "user", "content": content}]) == text
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (BY_PARTS, "<system>[s]<user>[q]<assistant>[]<tool>[t]"),
+        (BY_STRING, "<system>s<user>q<assistant><tool>t"),
+        (MIXED, "<system>s!<user>q<assistant>!<tool>t!"),
+        (TURNS, "<system>s</><user>q</><assistant></><tool>t</><a>"),
+    ],
+)
+def test_each_role_s_content_is_what_the_template_reads_and_an_assistant_may_have_said_nothing(
+    source: str, text: str, content: object
+) -> None:
+    said = [("system", "s"), ("user", "q"), ("assistant", content), ("tool", "t")]
+    assert render(source, [{"role": role, "content": what} for role, what in said]) == text
+
+
+def test_a_last_message_goes_on_in_a_template_that_reads_parts() -> None:
+    last = {"role": "assistant", "content": TWO}
+    assert render(BY_PARTS, [USER, last], continue_final_message=True) == "<user>[ hi ]<assistant>[a][b"
+
+
 def test_a_text_that_is_no_template_is_refused_at_start() -> None:
     with pytest.raises(ModelFolderError, match="chat template"):
         ChatTemplate("{% if %}", {})
