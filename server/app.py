@@ -48,7 +48,9 @@ def make_app(
         Route("/openapi.json", endpoints.openapi, methods=get),
     ]
     handlers = {ApiError: _any_error, HTTPException: _http_error, Exception: _any_error}
-    app: ASGIApp = Starlette(routes=[*api, *routes], lifespan=lifespan, exception_handlers=handlers)
+    starlette = Starlette(routes=[*api, *routes], lifespan=lifespan, exception_handlers=handlers)
+    starlette.router.redirect_slashes = False  # the protocol takes needless ones away
+    app: ASGIApp = starlette
     for layer in layers:
         app = layer(app)
     return RequestId(app)

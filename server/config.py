@@ -106,6 +106,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_connections: Annotated[
         int, _meta("Server", "Connections at once; more are answered with 503 and closed.", ge=1)
     ] = 1024
+    receive_timeout: Annotated[
+        float,
+        _meta("Server", "Seconds that a connection may stay silent before or in the middle of a request.", ge=0.1),
+    ] = 15.0
     drain_timeout: Annotated[
         float, _meta("Server", "Seconds that running requests have to finish after SIGTERM or Ctrl-C.", ge=0)
     ] = 30.0

@@ -94,8 +94,10 @@ class Endpoints:
     async def model(self, request: Request) -> Reply:
         """`GET /v1/models/{id}`."""
         name = request.path_params["id"]
-        self._check_model(name)
-        return json_reply(model_card(next(card for card in self._service.cards if card.id == name)))
+        card = next((card for card in self._service.cards if card.id == name), None)
+        if card is None:
+            raise NotFound.model(name, self._service.name)
+        return json_reply(model_card(card))
 
     async def health(self, _: Request) -> Reply:
         """`GET /health`: 200 while requests are taken."""

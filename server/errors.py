@@ -7,6 +7,7 @@
     |-- NotFound                404  no such path or model
     |-- MethodNotAllowed        405  with `Allow`
     |-- RequestTimeout          408  the request's own timeout
+    |-- RequestIncomplete       408  the client stopped in the middle of what it sends
     |-- TooLarge                413  the body is over the limit
     |-- UnsupportedMedia        415  not JSON
     |-- Cancelled               499  cancelled by another request; clients do not try again
@@ -138,6 +139,18 @@ class RequestTimeout(ApiError):
     status = 408
     type = "timeout_error"
     code = "timeout"
+
+
+class RequestIncomplete(ApiError):
+    """The rest of the request did not come in time."""
+
+    status = 408
+    type = "timeout_error"
+    code = "request_incomplete"
+    passing = True
+
+    def __init__(self) -> None:
+        super().__init__("The rest of the request did not come in time; send it again, without a pause.")
 
 
 class TooLarge(ApiError):

@@ -117,7 +117,7 @@ def _config(app: ASGIApp, options: Options) -> uvicorn.Config:
         port=options.port,
         uds=options.uds or None,
         loop="uvloop",
-        http=limited(Limits(options.max_head, options.max_connections)),
+        http=limited(Limits(options.max_head, options.max_connections, options.receive_timeout)),
         ws="none",
         access_log=False,
         log_config=None,

@@ -1,15 +1,22 @@
-"""uvicorn's HTTP protocol with limits: connections at once, and bytes of a request's head. Knows no endpoint."""
+"""uvicorn's HTTP protocol as strangers need it: with limits, deadlines and answers for odd requests.
+
+Limited are connections at once, bytes of a request's head, and the time that a client takes to send a request. An
+offer to upgrade is declined, and its request served. Knows no endpoint.
+"""
 
 import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import ClassVar
 
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from server.errors import ApiError, BadRequest, HeadTooLarge, Unavailable, body
+from server.errors import ApiError, BadRequest, HeadTooLarge, MethodNotAllowed, RequestIncomplete, Unavailable, body
+from server.patience import Patience
 from server.reply import error_reply
+from server.wire import tidy, without_upgrade
 
 PATIENCE = 5.0
 """Seconds that a connection too many has to ask something, so that it can be told."""
@@ -17,10 +24,11 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of a request's line and headers at the most, and connections at once."""
+    """Bytes of a request's line and headers at the most, connections at once, and seconds between a request's bytes."""
 
     head: int
     connections: int
+    seconds: float
 
 
 def limited(limits: Limits) -> type[HttpToolsProtocol]:
@@ -32,29 +40,67 @@ class LimitedProtocol(HttpToolsProtocol):
     """One connection. The parser itself would take a head of any size, and a single header without an end."""
 
     limits: ClassVar[Limits]
-    _head = 0  # bytes of the head so far
+    _head = 0  # bytes of the head so far, as they came
+    _parsed = 0  # as they were understood
     _in_head = True
     _completed = False  # whether a message was, with the latest data
+    _declined = False  # whether the head asks for another protocol, and has to be read again without that
+    _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, or only apologise on it."""
         super().connection_made(transport)
+        self._patience = Patience(self.limits.seconds)
+        self._await_request()
         if len(self.connections) > self.limits.connections:
             self.app = _too_many
             self.loop.call_later(PATIENCE, transport.close)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
         """Parse what came; refuse a head that grows without an end."""
+        self._unset_keepalive_if_required()
+        if not self._patience.awaiting:
+            self._await_request()
+        self._patience.heard(len(data), self.loop.time())
         self._completed = False
-        super().data_received(data)
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._in_head and not self._completed and not self.transport.is_closing():
             self._head += len(data)
             if self._head > self.limits.head:
                 self._refuse(HeadTooLarge(self.limits.head))
 
+    def _feed(self, data: bytes) -> None:
+        """Parse; where a head asked for another protocol, go on as if it had not."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as over:
+                rest = data[over.args[0] :]
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse(MethodNotAllowed("CONNECT", "GET, POST"))
+                return
+            head = without_upgrade(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
+            self.parser = httptools.HttpRequestParser(self)
+            self._declined = False
+            data = head + rest
+
     def on_message_begin(self) -> None:
         """A head begins."""
         self._head, self._in_head, self._parsed = 0, True, 0
+        if not self._patience.awaiting:  # its beginning came with the end of the one before
+            self._await_request()
+            self._patience.heard(1, self.loop.time())
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -68,13 +114,26 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A head ends."""
+        """A head ends: begin to serve the request, unless it has to be read once more."""
+        if self.parser.should_upgrade():
+            self._declined = True
+            return
         self._in_head = False
+        self.url = tidy(self.url)
+        if self.parser.get_http_version() >= "1.1":
+            super().on_headers_complete()
+            return
+        served = self.app
+        self.app = unframed = _Unframed(served)
         super().on_headers_complete()
+        self.app, unframed.cycle = served, self.cycle
 
     def on_message_complete(self) -> None:
         """The next head may begin."""
+        if self._declined:
+            return
         super().on_message_complete()
+        self._patience.end()
         self._head, self._in_head = 0, True
         self._completed = True  # these data were, but for their end, a body
 
@@ -88,14 +147,61 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._parsed > self.limits.head:
             raise ValueError("the head is too large")  # ends the parsing; send_400_response answers
 
-    _parsed = 0
-
     def _refuse(self, error: ApiError) -> None:
         content = body(error)
-        status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
-        head = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
-        self.transport.write(status.encode() + head.encode() + content)
+        head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in error.headers.items())
+        head += f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + content)
         self.transport.close()
+
+    def _await_request(self) -> None:
+        self._patience.begin(self.loop.time())
+        if self._watch is None:
+            self._watch = self.loop.call_later(self.limits.seconds, self._look)
+
+    def _look(self) -> None:
+        """End the connection where its client took too long over a request, or look again later."""
+        self._watch = None
+        if not self._patience.awaiting or self.transport.is_closing():
+            return
+        now = self.loop.time()
+        if self._is_our_turn():
+            self._patience.excuse(now)
+        if now < self._patience.deadline:
+            self._watch = self.loop.call_at(self._patience.deadline, self._look)
+        elif self._patience.received and (self._in_head or not self.cycle.response_started):
+            self._refuse(RequestIncomplete())
+        else:
+            self.transport.close()
+
+    def _is_our_turn(self) -> bool:
+        """Whether the client cannot or need not send more before something of ours has happened."""
+        return self.flow.read_paused or (self._answering() and not self.cycle.more_body)
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+class _Unframed:
+    """Answers a client of HTTP/1.0, which knows no chunks: without a length, the end of the connection ends the body.
+
+    Attributes:
+        cycle: uvicorn's part in the answer, told before it begins.
+    """
+
+    cycle: RequestResponseCycle
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_unframed(message: Message) -> None:
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = len(message.get("body", b""))  # this piece, of whatever there will be
+            await send(message)
+
+        await self._app(scope, receive, send_unframed)
 
 
 async def _too_many(scope: Scope, receive: Receive, send: Send) -> None:

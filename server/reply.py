@@ -75,6 +75,8 @@ class EventReply:
                     if not begun:
                         begun = True
                         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+                        if scope["method"] == "HEAD":  # nobody waits for what may have no end
+                            break
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             except Exception as error:
                 reply = error_reply(error)
