@@ -1,5 +1,6 @@
 """The `paceline` command; one function per subcommand. Options come from their one declaration in config.py."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -20,9 +21,11 @@ from server.flags import FIELDS, GroupedCommand, meta, options
 from server.keys import NAME, add_key, key_line, new_key
 from server.load.command import load as load_command
 from server.logs import configure
+from server.paths import UserPath
 from server.progress import RichProgress
 
 CONSOLE = Console(stderr=True)
+LOGGER = logging.getLogger("paceline.server")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -43,8 +46,11 @@ def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa
     """
 
     def run() -> int:
-        given = _load(model, config, flags).options
+        effective = _load(model, config, flags)
+        given = effective.options
         configure(given.log_level, given.log_format, given.log_levels)
+        for note in effective.notes:
+            LOGGER.warning("%s", note)
         from server.main import serve as serve_  # noqa: PLC0415 - the engine takes a second to import
 
         return serve_(given, CONSOLE)
@@ -53,8 +59,8 @@ def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa
 
 
 @main.command("import")
-@click.argument("source", type=click.Path(path_type=Path))
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("source", type=UserPath())
+@click.argument("target", type=UserPath())
 @click.option("--context", type=click.IntRange(min=1), help="Tokens of a request at the most.")
 @click.option("--name", help="What the model is called.")
 @click.option("--weights", type=click.Choice(["auto", "keep", "int8"]), default="auto", help="Of the linear layers.")
@@ -87,7 +93,10 @@ def config_(model: str | None, config: Path | None, **flags: Any) -> None:  # no
     """Print the options in force and where each came from, as a file that --config reads. Keys are not shown."""
 
     def run() -> int:
-        click.echo(_shown(_load(model, config, flags)), nl=False)
+        effective = _load(model, config, flags)
+        for note in effective.notes:
+            CONSOLE.print(note, highlight=False, markup=False, soft_wrap=True)
+        click.echo(_shown(effective), nl=False)
         return 0
 
     sys.exit(_told(run))
@@ -113,7 +122,7 @@ def _shown(effective: Effective) -> str:
 
 @main.command()
 @click.argument("name")
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="The key file to add the key to.")
+@click.option("--file", type=UserPath(dir_okay=False), help="The key file to add the key to.")
 def key(name: str, file: Path | None) -> None:
     """Make an API key called NAME. It is shown once; the key file keeps only its hash.
 

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Meta
 
 from scheduler.model.importing.manifest import Activations, KvCache
+from server.environment import told
 from server.logs import PARTS
+from server.paths import NoHome, expanded
 from server.sizes import SIZE
-
-PREFIX = "PACELINE_"
 
 
 class ConfigError(Exception):
@@ -28,7 +28,12 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def _meta(group: str, help_: str, ge: float | None = None, le: float | None = None, *, secret: bool = False) -> Meta:
-    return Meta(description=help_, extra={"group": group, "secret": secret}, ge=ge, le=le)
+    return Meta(description=help_, extra={"group": group, "secret": secret, "path": False}, ge=ge, le=le)
+
+
+def _path(group: str, help_: str) -> Meta:
+    """A path, whose `~` is the home folder wherever it was written."""
+    return Meta(description=help_, extra={"group": group, "secret": False, "path": True})
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +41,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     model: Annotated[
         str,
-        _meta(
+        _path(
             "Model",
             "A folder of onnxruntime-genai, a GGUF file or a packed folder; empty fetches SmolLM2-135M-Instruct.",
         ),
@@ -45,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         list[str], _meta("Model", "The name that clients use for the model; further ones are aliases.")
     ] = []
     cache_dir: Annotated[
-        str, _meta("Model", "Where imported models are kept; empty is $XDG_CACHE_HOME/paceline or ~/.cache/paceline.")
+        str, _path("Model", "Where imported models are kept; empty is $XDG_CACHE_HOME/paceline or ~/.cache/paceline.")
     ] = ""
     context: Annotated[
         Annotated[int, Meta(ge=16)] | None,
@@ -96,7 +101,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     host: Annotated[str, _meta("Server", "The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
-    uds: Annotated[str, _meta("Server", "A Unix socket to listen on, instead of an address.")] = ""
+    uds: Annotated[str, _path("Server", "A Unix socket to listen on, instead of an address.")] = ""
     max_body: Annotated[int, _meta("Server", "Bytes of a request body at the most.", ge=1024)] = 16 * 2**20
     unknown_fields: Annotated[
         Literal["refuse", "warn"],
@@ -123,7 +128,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     api_key: Annotated[list[str], _meta("Access", "A key that clients must send; several may do.", secret=True)] = []
     api_key_file: Annotated[
-        str, _meta("Access", "A file of named, hashed keys; `paceline key NAME` makes its lines.")
+        str, _path("Access", "A file of named, hashed keys; `paceline key NAME` makes its lines.")
     ] = ""
     isolate_keys: Annotated[
         bool, _meta("Access", "Whether prompts are reused only for requests with the same API key.")
@@ -132,8 +137,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cors_origins: Annotated[
         list[str], _meta("Access", "Web origins whose pages may use the API, or * for every one.")
     ] = []
-    ssl_certfile: Annotated[str, _meta("Access", "The TLS certificate, with its chain: PEM.")] = ""
-    ssl_keyfile: Annotated[str, _meta("Access", "The TLS certificate's private key: PEM.")] = ""
+    ssl_certfile: Annotated[str, _path("Access", "The TLS certificate, with its chain: PEM.")] = ""
+    ssl_keyfile: Annotated[str, _path("Access", "The TLS certificate's private key: PEM.")] = ""
 
     log_level: Annotated[Level, _meta("Logs", "The least severe message of the server that is logged.")] = "info"
     log_levels: Annotated[
@@ -149,10 +154,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Effective(msgspec.Struct, frozen=True):
-    """The options in force, and for each where its value came from."""
+    """The options in force, for each where its value came from, and notes of what was left out."""
 
     options: Options
     origins: dict[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None) -> Effective:
@@ -160,7 +166,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
 
     Args:
         flags: what the command line gave, by field name; None is not given.
-        environ: the environment, of which `PACELINE_<FIELD>` counts; lists are separated by commas.
+        environ: the environment, of which `PACELINE_<FIELD>` counts; see `server.environment`.
         file: a TOML file with fields at its top level.
 
     Raises:
@@ -168,15 +174,16 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Options.__struct_fields__, "default")
+    environment = told(environ, Options.__struct_fields__, LISTS)
     for origin, found in (
         (str(file), _from_file(file)),
-        ("environment", _from_environment(environ)),
+        ("environment", environment.values),
         ("flag", {name: value for name, value in flags.items() if value is not None}),
     ):
         _check(found, origin)
-        values |= found
+        values |= found | _expanded(found, origin, environ)
         origins |= dict.fromkeys(found, origin)
-    return Effective(msgspec.convert(values, Options, strict=False), origins)
+    return Effective(msgspec.convert(values, Options, strict=False), origins, environment.notes)
 
 
 def _check(values: Mapping[str, Any], origin: str) -> None:
@@ -201,14 +208,13 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise ConfigError(f"the configuration file {file} cannot be read: {error}") from error
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The fields that the environment gives; PACELINE_CONFIG names the file and is read elsewhere."""
-    found = {
-        name.removeprefix(PREFIX).lower(): value
-        for name, value in environ.items()
-        if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"
-    }
-    return {name: value.split(",") if name in LISTS else value for name, value in found.items()}
+def _expanded(values: Mapping[str, Any], origin: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Those of the values that are paths, their `~` replaced."""
+    try:
+        return {name: expanded(values[name], environ) for name in PATHS & values.keys()}
+    except NoHome as error:
+        named = ", ".join(sorted(name for name in PATHS & values.keys() if values[name].startswith("~")))
+        raise ConfigError(f"{named} ({origin}): {error}") from error
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 - whatever a field is annotated with
@@ -217,3 +223,6 @@ def _is_list(annotation: Any) -> bool:  # noqa: ANN401 - whatever a field is ann
 
 LISTS = {name for name, annotation in Options.__annotations__.items() if _is_list(annotation)}
 """Options that may be given several times; separated by commas in the environment."""
+
+PATHS = {name for name, annotation in Options.__annotations__.items() if get_args(annotation)[-1].extra["path"]}
+"""Options that are paths."""

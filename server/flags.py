@@ -1,13 +1,14 @@
 """The declared options as flags of the command line. Knows no option by name but the model's and the file's."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import NODEFAULT, inspect
 
-from server.config import PREFIX, Options
+from server.config import Options
+from server.environment import CONFIG, PREFIX
+from server.paths import UserPath
 
 Command = Callable[..., None]
 FIELDS: dict[str, inspect.Field] = {
@@ -23,8 +24,8 @@ def options(command: Command) -> Command:
             command = _flag(field)(command)
     return click.option(
         "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        envvar=f"{PREFIX}CONFIG",
+        type=UserPath(dir_okay=False),
+        envvar=CONFIG,
         help="A TOML file with options; see configs/default.toml.",
     )(command)
 
@@ -77,7 +78,7 @@ def _flag(field: inspect.Field) -> Callable[[Command], Command]:
         type=_click_type(type_),
         multiple=several,
         default=None,
-        metavar=_metavar(field.name, type_),
+        metavar=_metavar(type_, path=meta(field)["path"]),
         help=f"{meta(field)['description']}{'  [repeatable]' if several else ''}{shown}",
     )
 
@@ -91,12 +92,12 @@ def _bare(type_: inspect.Type) -> inspect.Type:
     return type_
 
 
-def _metavar(name: str, type_: inspect.Type) -> str | None:
+def _metavar(type_: inspect.Type, *, path: bool) -> str | None:
     if isinstance(type_, inspect.LiteralType | inspect.BoolType):
         return None
     if isinstance(type_, inspect.IntType | inspect.FloatType):
         return "N"
-    return "PATH" if name.endswith(("file", "dir", "uds")) else "TEXT"
+    return "PATH" if path else "TEXT"
 
 
 def _click_type(type_: inspect.Type) -> click.ParamType[Any]:

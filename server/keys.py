@@ -63,7 +63,7 @@ class Keys:
         names = {_hash(key): f"key-{number}" for number, key in enumerate(keys, start=1)}
         if "" in keys:
             raise ConfigError("an api_key is empty")
-        named = _read(Path(file).expanduser()) if file else {}
+        named = _read(Path(file)) if file else {}
         if file and not named:
             raise ConfigError(f"the key file {file} holds no key; make one with: paceline key NAME --file {file}")
         return cls(names | named)

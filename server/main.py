@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from scheduler.engine import PackedEngine
 from scheduler.host import available_memory, cores
 from scheduler.model.importing import ImportOptions
 from scheduler.model.importing.cache import cached_import
+from scheduler.model.importing.manifest import read_manifest
 from scheduler.model.session import PackedSession
 from scheduler.model.spec import ModelSpec
 from scheduler.worker import Worker
@@ -43,6 +43,7 @@ from server.prompt import Prompter
 from server.queue import Limits
 from server.service import Service
 from server.sizes import bytes_of, gib
+from server.storage import cache_folder
 from server.unknown import refuse, warn
 from server.vocabulary import Vocabulary
 
@@ -123,14 +124,16 @@ def hello(served: Served) -> dict[str, object]:
 
 def prepare(options: Options, console: Console) -> Served:
     """The packed folder, imported where it must be, and the room it gets."""
-    source = Path(options.model).expanduser() if options.model else None
+    source = Path(options.model) if options.model else None
     import_options = ImportOptions(
         context=options.context,
         weights=options.weights,
         activations=options.activations,
         kv_cache=options.kv_cache,
     )
-    folder = cached_import(source, cache_folder(options), import_options, RichProgress(console))
+    packed = source is not None and read_manifest(source) is not None
+    cache = Path() if packed else cache_folder(options)  # what is packed already needs none
+    folder = cached_import(source, cache, import_options, RichProgress(console))
     spec = ModelSpec.from_folder(folder)
     memory = budget(options.memory)
     config = fit(
@@ -154,14 +157,6 @@ def budget(asked: str) -> int:
     if bytes_of(asked) > at_hand:
         LOGGER.warning("a memory of %s was asked for, and %s are at hand", asked, gib(at_hand))
     return bytes_of(asked)
-
-
-def cache_folder(options: Options) -> Path:
-    """Where imported models are kept."""
-    if options.cache_dir:
-        return Path(options.cache_dir).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "paceline"
 
 
 def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tuple[Bridge, Service]:

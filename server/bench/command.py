@@ -1,7 +1,6 @@
 """The command line of `paceline bench`. What measures is imported when it is asked for."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from scheduler.errors import EngineError
 from scheduler.model.importing import ImportFailed
 from server.bench.options import PEERS, BenchError, BenchOptions, parse_counts, parse_peers
 from server.config import ConfigError
+from server.paths import UserPath
 
 
 @click.command()
@@ -25,9 +25,9 @@ from server.config import ConfigError
 @click.option("--repeats", "-n", type=click.IntRange(1), default=5, show_default=True, help="Medians are over these.")
 @click.option("--peers", default="auto", show_default=True, help=f"auto, none or some of {', '.join(PEERS)}.")
 @click.option("--threads", type=click.IntRange(1), help="Of everyone's model run.  [default: the cores granted]")
-@click.option("--cache-dir", type=click.Path(path_type=Path), help="Where imported models are kept, as for serve.")
-@click.option("--output", "-o", type=click.Path(file_okay=False, path_type=Path), help="Write bench.json and svg here.")
-@click.option("--json", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
+@click.option("--cache-dir", type=UserPath(), help="Where imported models are kept, as for serve.")
+@click.option("--output", "-o", type=UserPath(file_okay=False), help="Write bench.json and svg here.")
+@click.option("--json", type=UserPath(dir_okay=False), help="Write all figures here.")
 def bench(**given: Any) -> None:  # noqa: ANN401 - click's
     """Measure MODEL, as for serve, beside its peers on this machine; without MODEL, SmolLM2-135M-Instruct.
 

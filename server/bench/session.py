@@ -28,8 +28,9 @@ from server.bench.table import render
 from server.bench.targets import FURTHER_TOKENS, serving_targets, shape_targets
 from server.bench.work import TEXT
 from server.config import Options, load
-from server.main import cache_folder, prepare
+from server.main import prepare
 from server.progress import RichProgress
+from server.storage import cache_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class Consoles:
 
 def measure(options: BenchOptions, flags: Mapping[str, object], consoles: Consoles) -> None:
     """Measure a model beside its peers."""
-    serving = load({**flags, "slots": options.concurrency[-1]}, os.environ, None).options
+    serving = _loaded({**flags, "slots": options.concurrency[-1]}, consoles)
     served = prepare(serving, consoles.told)
     ours = _setup(served.spec, options, serving)
-    model = Path(serving.model).expanduser() if serving.model else None
+    model = Path(serving.model) if serving.model else None
     everyone, missing = entrants(ours, options, Peers(model, cache_folder(serving), RichProgress(consoles.told)))
     ids = Tokenizer.from_file(str(served.spec.folder / "tokenizer.json")).encode(TEXT, add_special_tokens=False).ids
     report = _run(served.spec.name, everyone, options, ids, consoles.told)
@@ -55,12 +56,19 @@ def measure(options: BenchOptions, flags: Mapping[str, object], consoles: Consol
     _finish(report, options, consoles)
 
 
+def _loaded(flags: Mapping[str, object], consoles: Consoles) -> Options:
+    effective = load(flags, os.environ, None)
+    for note in effective.notes:
+        consoles.told.print(note, highlight=False, markup=False, soft_wrap=True)
+    return effective.options
+
+
 def measure_shape(name: str, options: BenchOptions, flags: Mapping[str, object], consoles: Consoles) -> None:
     """Measure the engine with a random model of a shape, and the memory of its requests."""
     if name not in SHAPES:
         raise BenchError(f"{name!r} is no shape: choose one of {', '.join(SHAPES)}")
     options = replace(options, concurrency=tuple(sorted({*options.concurrency, *EQUAL_REQUESTS})))
-    serving = load(flags, os.environ, None).options
+    serving = _loaded(flags, consoles)
     spec = ModelSpec.from_folder(shape_folder(name, cache_folder(serving), RichProgress(consoles.told)))
     setup = _setup(spec, options, serving)
     report = _run(spec.name, [Entrant(setup)], options, list(range(1, SHAPES[name].vocab)), consoles.told)

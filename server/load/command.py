@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from server.load.drive import Extent, Level
 from server.load.figures import LIMITS, limit
 from server.load.lengths import lengths
 from server.load.settings import Settings
+from server.paths import UserPath
 
 
 class Parsed(click.ParamType[Any]):
@@ -108,7 +108,7 @@ LENGTHS = Parsed("LENGTH", lengths)
 )
 @click.option(
     "--prompts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=UserPath(exists=True, dir_okay=False),
     help="A file of prompts: a line each, or JSON with prompt or messages.",
 )
 @click.option(
@@ -135,7 +135,7 @@ LENGTHS = Parsed("LENGTH", lengths)
 @click.option("--api-key", envvar="OPENAI_API_KEY", default="", help="The key to send.  [env: OPENAI_API_KEY]")
 @click.option(
     "--ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=UserPath(exists=True, dir_okay=False),
     help="Certificates of authorities to trust: PEM.",
 )
 @click.option("--insecure", is_flag=True, help="Take any certificate.")
@@ -146,8 +146,8 @@ LENGTHS = Parsed("LENGTH", lengths)
     help="Seconds that one request may take.  [default: 600]",
 )
 @click.option("--seed", type=int, default=0, help="The same seed asks the same.")
-@click.option("--json", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with plots here.")
+@click.option("--json", type=UserPath(dir_okay=False), help="Write the figures here.")
+@click.option("--html", type=UserPath(dir_okay=False), help="Write a report with plots here.")
 def load(**given: Any) -> None:  # noqa: ANN401 - click's
     """Put load on the server at URL and tell how it took it.
 

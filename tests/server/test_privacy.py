@@ -1,6 +1,7 @@
 """What a start leaves behind outside its own cache folder: nothing."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,6 @@ def test_a_server_that_imported_a_model_and_answered_leaves_its_own_cache_alone(
     try:
         assert live.post("/v1/completions", {"prompt": "a", "max_tokens": 2}).status_code == 200
     finally:
-        live.process.terminate()
-        live.process.wait(timeout=60)
+        live.end(signal.SIGTERM)
     assert [path.relative_to(home) for path in home.glob("*")] == [Path(".cache")]
     assert [path.name for path in (home / ".cache").iterdir()] == ["paceline"]

@@ -13,7 +13,7 @@ from server.bench.child import Setup
 from server.bench.client import Answer, completion_request, gather
 from server.bench.options import BenchError
 from server.bench.work import Run, Work
-from server.config import PREFIX
+from server.environment import PREFIX
 
 SERVE = "from server.cli import main; main()"
 ADDRESS = re.compile(r"address\s+http://(\S+):(\d+)/v1")
