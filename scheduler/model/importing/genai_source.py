@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from scheduler.model.importing.errors import BrokenSource, UnsupportedModel
 from scheduler.model.importing.genai_checks import check_graph, order_interface
+from scheduler.model.importing.head_rows import keep_every_row
 from scheduler.model.importing.logical import LogicalModel, check_context, dimensions
 from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.rope_switch import resolve_rope_switch
@@ -30,6 +31,7 @@ _CARRIED = (
 )
 _OTHER_MODELS = ("encoder", "vision", "speech", "audio", "embedding")
 _COS_CACHE = 7
+_UNPRUNED = "The head, which kept the last position alone (prune_lm_head), computes whatever rows are sampled."
 
 
 def read_genai(folder: Path, context: int | None) -> LogicalModel:
@@ -49,6 +51,7 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
     decoder = config["model"]["decoder"]
     model = _read_graph(folder / decoder["filename"])
     check_graph(model.graph)
+    pruned = keep_every_row(model.graph, decoder.get("outputs", {}).get("logits", "logits"))
     order_interface(model.graph, decoder)
     own = int(config["model"]["context_length"])
     switch = resolve_rope_switch(model.graph, check_context(context, own))
@@ -61,6 +64,7 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
         rope_switch=switch,
         copies=tuple(path for name in _CARRIED if (path := folder / name).is_file()),
         links=_data_files(model, folder),
+        notes=(_UNPRUNED,) if pruned else (),
     )
 
 

@@ -38,8 +38,8 @@ ATTENTION = "GroupQueryAttention"
 MICROSOFT = "com.microsoft"
 
 _PAST_KEY, _PAST_VALUE, _SEQLENS_K, _TOTAL, _QUERY_SEQLENS = 3, 4, 5, 6, 16
-_HEADS = {"MatMul", "MatMulNBits"}
-_ROWWISE = {"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Sub", "Tanh"}
+HEADS = {"MatMul", "MatMulNBits"}
+ROWWISE = {"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Sub", "Tanh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +168,10 @@ def _head(logits: ir.Value) -> ir.Node:
     """Find the matmul that makes the logits, walking back through what only rescales its rows."""
     value = logits
     while (node := value.producer()) is not None:
-        if node.op_type in _HEADS:
+        if node.op_type in HEADS:
             return node
         inner = [v for v in node.inputs if v is not None and ir.convenience.get_const_tensor(v) is None]
-        if node.op_type not in _ROWWISE or len(inner) != 1:
+        if node.op_type not in ROWWISE or len(inner) != 1:
             message = f"the logits pass through {node.op_type} ({node.name}), behind which no MatMul is looked for"
             raise UnsupportedModel(f"{message}: export the model with a plain language-model head")
         value = inner[0]
