@@ -2,6 +2,7 @@
 
 Parts have levels of their own: `requests`, `server`, `model` are this server's, `uvicorn` the HTTP server's;
 every other library is heard from `warning` on. A traceback shows no variables: they may hold somebody's text.
+What a client sent can end no line.
 """
 
 import logging
@@ -9,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from server.log_handler import UnblockingHandler
+from server.log_lines import all_printable, indented_traceback, json_line
 from server.record import CURRENT
 
 PARTS = {
@@ -62,15 +63,11 @@ def _processors(form: str, stream: TextIO) -> list[Processor]:
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if form == "json":
         trace = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
-        return [_part, drop, trace, structlog.processors.JSONRenderer(serializer=_json)]
+        return [_part, drop, trace, structlog.processors.JSONRenderer(serializer=json_line)]
     console = structlog.dev.ConsoleRenderer(
-        colors=stream.isatty(), pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+        colors=stream.isatty(), pad_event_to=0, sort_keys=False, exception_formatter=indented_traceback
     )
-    return [_part, drop, console]
-
-
-def _json(facts: EventDict, **_: object) -> str:
-    return msgspec.json.encode(facts, enc_hook=str).decode()
+    return [_part, drop, all_printable, console]
 
 
 def _facts(_: WrappedLogger, __: str, facts: EventDict) -> EventDict:
