@@ -8,13 +8,16 @@ from contextlib import AbstractAsyncContextManager
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.endpoints import Endpoints
-from server.errors import ApiError, MethodNotAllowed, NotFound
+from server.errors import ApiError, NotFound
+from server.http_errors import MethodNotAllowed
+from server.journal import GONE
 from server.reply import error_reply
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
@@ -47,8 +50,10 @@ def make_app(
         Route("/load", endpoints.load, methods=get),
         Route("/openapi.json", endpoints.openapi, methods=get),
     ]
-    handlers = {ApiError: _any_error, HTTPException: _http_error, Exception: _any_error}
-    starlette = Starlette(routes=[*api, *routes], lifespan=lifespan, exception_handlers=handlers)
+    handlers = {ApiError: _any_error, HTTPException: _http_error, ClientDisconnect: _gone}
+    starlette = Starlette(
+        routes=[*api, *routes], lifespan=lifespan, middleware=[Middleware(LastResort)], exception_handlers=handlers
+    )
     starlette.router.redirect_slashes = False  # the protocol takes needless ones away
     app: ASGIApp = starlette
     for layer in layers:
@@ -60,12 +65,43 @@ async def _any_error(_: Request, error: Exception) -> Response:
     return error_reply(error)
 
 
+async def _gone(_: Request, __: Exception) -> Response:
+    """Nobody reads it; the status is for the log."""
+    return Response(status_code=GONE)
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     """Starlette's own refusals, of a path or a method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         return error_reply(MethodNotAllowed(request.method, (error.headers or {}).get("Allow", "")))
     return error_reply(NotFound(f"There is no {request.url.path} here."))
+
+
+class LastResort:
+    """Answers what nobody else has caught, and logs it once: passed on, uvicorn would log it again and drop the line.
+
+    Where an answer has begun, uvicorn cuts it off, since it is not complete.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except Exception as error:
+            reply = error_reply(error)
+            if not begun:
+                await reply(scope, receive, send)
 
 
 class RequestId:

@@ -1,6 +1,5 @@
 """The handlers: parse, prepare, submit, render; no logic of their own. They know neither onnxruntime nor threads."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -11,7 +10,8 @@ from starlette.responses import Response
 from server.answer import check_size, generation
 from server.call import Call
 from server.cards import model_card, model_list, tokenized
-from server.errors import NotFound, TooLarge, UnsupportedMedia
+from server.errors import NotFound
+from server.incoming import body_of
 from server.openapi import openapi_document
 from server.prompt import Prompt
 from server.record import CURRENT
@@ -147,19 +147,4 @@ class Endpoints:
         return body
 
     async def _body(self, request: Request) -> bytes:
-        """The body of a JSON request, within the limit."""
-        content_type = request.headers.get("content-type", "application/json")
-        if not JSON_TYPE.fullmatch(content_type):
-            raise UnsupportedMedia(content_type)
-        limit = self._service.max_body
-        if int(request.headers.get("content-length", "0")) > limit:
-            raise TooLarge(limit)
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise TooLarge(limit)
-        return bytes(body)
-
-
-JSON_TYPE = re.compile(r"\s*application/([\w.-]+\+)?json\s*(;.*)?", re.IGNORECASE)
+        return await body_of(request, self._service.max_body)

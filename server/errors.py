@@ -10,6 +10,7 @@
     |-- RequestIncomplete       408  the client stopped in the middle of what it sends
     |-- TooLarge                413  the body is over the limit
     |-- UnsupportedMedia        415  not JSON
+    |-- UnsupportedCoding       415  packed in a way not known here; `Accept-Encoding` says which are
     |-- Cancelled               499  cancelled by another request; clients do not try again
     |-- QueueFull               429  with `Retry-After`
     |-- HeadTooLarge            431  the request's line and headers are over the limit
@@ -19,7 +20,7 @@
 Where the same request sent again would fare no better, the answer says `x-should-retry: false`: OpenAI's clients heed
 it, and would try a 408 or a 500 twice more.
 
-`server.faces` maps whatever else was raised to one of these.
+Those about HTTP itself are in `server.http_errors`; `server.faces` maps whatever else was raised to one of these.
 """
 
 import math
@@ -122,57 +123,12 @@ class NotFound(ApiError):
         return error
 
 
-class MethodNotAllowed(ApiError):
-    """The path is right, the method is not."""
-
-    status = 405
-    type = "invalid_request_error"
-    code = "method_not_allowed"
-
-    def __init__(self, method: str, allowed: str) -> None:
-        super().__init__(f"{method} is not allowed here, only {allowed}.", headers={"allow": allowed})
-
-
 class RequestTimeout(ApiError):
     """The time the request gave itself is over."""
 
     status = 408
     type = "timeout_error"
     code = "timeout"
-
-
-class RequestIncomplete(ApiError):
-    """The rest of the request did not come in time."""
-
-    status = 408
-    type = "timeout_error"
-    code = "request_incomplete"
-    passing = True
-
-    def __init__(self) -> None:
-        super().__init__("The rest of the request did not come in time; send it again, without a pause.")
-
-
-class TooLarge(ApiError):
-    """The body is over the configured limit."""
-
-    status = 413
-    type = "invalid_request_error"
-    code = "body_too_large"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"The body is larger than {limit} bytes.")
-
-
-class UnsupportedMedia(ApiError):
-    """The body is not declared as JSON."""
-
-    status = 415
-    type = "invalid_request_error"
-    code = "unsupported_media_type"
-
-    def __init__(self, got: str) -> None:
-        super().__init__(f"The body must be application/json, not {got or 'without a content type'}.")
 
 
 class Cancelled(ApiError):
@@ -199,22 +155,14 @@ class QueueFull(ApiError):
         )
 
 
-class HeadTooLarge(ApiError):
-    """The request's line and headers are over the configured limit."""
-
-    status = 431
-    type = "invalid_request_error"
-    code = "headers_too_large"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"The request's line and headers are larger than {limit} bytes.")
-
-
 class Internal(ApiError):
     """A fault of ours. The message tells nothing about our insides; the log does."""
 
     code = "internal_error"
     passing = True
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"connection": "close"})  # who knows what state it is in
 
 
 class Unavailable(ApiError):

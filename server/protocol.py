@@ -13,7 +13,8 @@ import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from server.errors import ApiError, BadRequest, HeadTooLarge, MethodNotAllowed, RequestIncomplete, Unavailable, body
+from server.errors import ApiError, BadRequest, Unavailable, body
+from server.http_errors import HeadTooLarge, MethodNotAllowed, RequestIncomplete
 from server.patience import Patience
 from server.reply import error_reply
 from server.wire import tidy, without_upgrade

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import errors as engine
-from server import errors
+from server import errors, http_errors
 from server.errors import ApiError, body, event
 from server.faces import api_error
 
@@ -15,13 +15,15 @@ ONE_OF_EACH = [
     errors.Unauthorized(given=True),
     errors.NotFound("nothing here"),
     errors.NotFound.model("x", "y"),
-    errors.MethodNotAllowed("GET", "POST"),
+    http_errors.MethodNotAllowed("GET", "POST"),
     errors.RequestTimeout("over"),
-    errors.TooLarge(16),
-    errors.UnsupportedMedia("text/plain"),
+    http_errors.TooLarge(16),
+    http_errors.RequestIncomplete(),
+    http_errors.UnsupportedMedia("text/plain"),
+    http_errors.UnsupportedCoding("br", ["gzip"]),
     errors.Cancelled("over"),
     errors.QueueFull(2.1),
-    errors.HeadTooLarge(16),
+    http_errors.HeadTooLarge(16),
     errors.Internal("ours"),
     errors.Unavailable("loading"),
 ]
@@ -50,10 +52,10 @@ def test_the_body_has_the_four_fields_of_openai_and_the_event_is_the_same_object
         (errors.BadRequest("x"), 400, None),
         (errors.ContextLengthExceeded(9, 8, param="prompt"), 400, "context_length_exceeded"),
         (errors.NotFound.model("x", "y"), 404, "model_not_found"),
-        (errors.MethodNotAllowed("GET", "POST"), 405, "method_not_allowed"),
+        (http_errors.MethodNotAllowed("GET", "POST"), 405, "method_not_allowed"),
         (errors.RequestTimeout("x"), 408, "timeout"),
-        (errors.TooLarge(1), 413, "body_too_large"),
-        (errors.UnsupportedMedia(""), 415, "unsupported_media_type"),
+        (http_errors.TooLarge(1), 413, "body_too_large"),
+        (http_errors.UnsupportedMedia(""), 415, "unsupported_media_type"),
         (errors.QueueFull(1), 429, "queue_full"),
         (errors.Internal("x"), 500, "internal_error"),
         (errors.Unavailable("x"), 503, "service_unavailable"),
@@ -66,12 +68,13 @@ def test_each_error_has_its_status_and_code(error: ApiError, status: int, code: 
 def test_headers_say_what_may_be_done_instead() -> None:
     assert errors.QueueFull(2.1).headers == {"retry-after": "3"}
     assert errors.QueueFull(0).headers == {"retry-after": "1"}
-    assert errors.MethodNotAllowed("GET", "POST").headers == {"allow": "POST", "x-should-retry": "false"}
+    assert http_errors.MethodNotAllowed("GET", "POST").headers == {"allow": "POST", "x-should-retry": "false"}
 
 
 @pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
 def test_only_what_may_pass_is_worth_another_try(error: ApiError) -> None:
-    passing = isinstance(error, errors.QueueFull | errors.Internal | errors.Unavailable)
+    kinds = (errors.QueueFull, errors.Internal, errors.Unavailable, http_errors.RequestIncomplete)
+    passing = isinstance(error, kinds)
     assert ("x-should-retry" in error.headers) != passing
 
 
