@@ -19,6 +19,11 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=0, le=20)]
 
 
+def own(text: str) -> Meta:
+    """The meaning of a field whose default is the model's."""
+    return about(f"{text} By default the model's own, which /v1/models tells.")
+
+
 class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stream carries beside the text."""
 
@@ -44,16 +49,17 @@ class CommonBody(ModelBody, frozen=True, kw_only=True):
 
     request_id: Annotated[RequestId, about("Printable ASCII, to find and cancel it by.")] = ""
     max_tokens: Annotated[
-        Annotated[int, Meta(ge=0)] | None, about("New tokens at the most; by default the rest of the context.")
+        Annotated[int, Meta(ge=0)] | None,
+        about("New tokens at the most; by default the model's own, or the rest of the context."),
     ] = None
     max_completion_tokens: Annotated[
         Annotated[int, Meta(ge=0)] | None, about("The newer name of max_tokens; where both are sent they must agree.")
     ] = None
     min_tokens: Annotated[int, Meta(ge=0), about("No end before that many new tokens.")] = 0
-    temperature: Annotated[float, Meta(ge=0, le=2), about("Divides the logits; 0 is argmax.")] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1), about("The smallest set of that probability.")] = 1.0
-    top_k: Annotated[int, Meta(ge=-1), about("The k likeliest tokens; -1 or 0 is off.")] = 0
-    min_p: Annotated[float, Meta(ge=0, le=1), about("Tokens at least that likely, of the likeliest's.")] = 0.0
+    temperature: Annotated[Annotated[float, Meta(ge=0, le=2)] | None, own("Divides the logits; 0 is argmax.")] = None
+    top_p: Annotated[Annotated[float, Meta(gt=0, le=1)] | None, own("The smallest set of that probability.")] = None
+    top_k: Annotated[Annotated[int, Meta(ge=-1)] | None, own("The k likeliest tokens; -1 or 0 is off.")] = None
+    min_p: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, own("Tokens that likely, of the likeliest's.")] = None
     seed: Annotated[
         int | None, about("Any 64-bit integer; the same request and seed give the same answer. -1 draws one.")
     ] = None
@@ -65,7 +71,9 @@ class CommonBody(ModelBody, frozen=True, kw_only=True):
     include_stop_str_in_output: Annotated[bool, about("Whether what ended the text is shown.")] = False
     frequency_penalty: Annotated[Penalty, about("Taken off a logit for each time its token was generated.")] = 0.0
     presence_penalty: Annotated[Penalty, about("Taken off a logit whose token was generated.")] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10), about("Divides or multiplies logits of tokens seen.")] = 1.0
+    repetition_penalty: Annotated[
+        Annotated[float, Meta(gt=0, le=10)] | None, own("Divides or multiplies logits of tokens seen.")
+    ] = None
     logit_bias: Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], about("Added to logits, by id.")] = {}
     n: Annotated[int, Meta(ge=1, le=128), about("Choices for each prompt; the i-th has the seed plus i.")] = 1
     prompt_logprobs: Annotated[
@@ -115,7 +123,8 @@ class ChatBody(CommonBody, frozen=True, kw_only=True):
 
     messages: Annotated[list[MessageBody], Meta(min_length=1), about("The chat so far.")]
     max_tokens: Annotated[
-        Annotated[int, Meta(ge=1)] | None, about("New tokens at the most; by default the rest of the context.")
+        Annotated[int, Meta(ge=1)] | None,
+        about("New tokens at the most; by default the model's own, or the rest of the context."),
     ] = None
     max_completion_tokens: Annotated[
         Annotated[int, Meta(ge=1)] | None, about("The newer name of max_tokens; where both are sent they must agree.")

@@ -6,14 +6,17 @@ from typing import Any
 
 import msgspec
 
+from server.defaults import OPENAI, Defaults
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A served model, as `/v1/models` shows it."""
+    """A served model, as `/v1/models` shows it; `defaults` hold where a request is silent."""
 
     id: str
     created: int
     max_model_len: int
+    defaults: Defaults = OPENAI
     owned_by: str = "paceline"
 
 
@@ -41,4 +44,5 @@ def _card(card: ModelCard) -> dict[str, Any]:
         "created": card.created,
         "owned_by": card.owned_by,
         "max_model_len": card.max_model_len,
+        "generation_config": {**card.defaults.values, "origin": card.defaults.origin},
     }

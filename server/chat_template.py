@@ -19,11 +19,11 @@ from secrets import token_hex
 from typing import Any
 
 import jinja2
-import msgspec
 
 from scheduler.errors import ModelFolderError
 from server.call import Chat, Message, Role
 from server.errors import BadRequest
+from server.model_files import read_json
 from server.template_environment import HELPERS, environment
 
 RESERVED = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
@@ -169,17 +169,3 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
         if name.endswith("_token") and isinstance(content, str):
             found[name] = content
     return found
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file's object; empty where there is no file.
-
-    Raises:
-        ModelFolderError: it is there, and is no JSON object.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ModelFolderError(f"{path} cannot be read: {error}") from error

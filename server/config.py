@@ -49,6 +49,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     served_model_name: Annotated[
         list[str], _meta("Model", "The name that clients use for the model; further ones are aliases.")
     ] = []
+    generation_config: Annotated[
+        Literal["auto", "openai"],
+        _meta("Model", "What holds where a request is silent: auto is the model's own settings, or OpenAI's defaults."),
+    ] = "auto"
     cache_dir: Annotated[
         str, _path("Model", "Where imported models are kept; empty is $XDG_CACHE_HOME/paceline or ~/.cache/paceline.")
     ] = ""

@@ -40,7 +40,7 @@ class Endpoints:
 
     async def completions(self, request: Request) -> Reply:
         """`POST /v1/completions`."""
-        call = parse_completion(await self._named_body(request), self._service.on_unknown)
+        call = parse_completion(await self._named_body(request), self._service.on_unknown, self._service.defaults)
         self._check_model(call.model)
         check_size(self._service, len(call.prompts), call.n)
         prompts = await to_thread.run_sync(self._service.prompter.completion, call)
@@ -48,7 +48,7 @@ class Endpoints:
 
     async def chat_completions(self, request: Request) -> Reply:
         """`POST /v1/chat/completions`."""
-        call = parse_chat(await self._named_body(request), self._service.on_unknown)
+        call = parse_chat(await self._named_body(request), self._service.on_unknown, self._service.defaults)
         self._check_model(call.model)
         check_size(self._service, 1, call.n)
         prompts = await to_thread.run_sync(self._service.prompter.chat, call)

@@ -30,6 +30,7 @@ from server.app import Layer, make_app
 from server.bridge import Bridge, Watcher
 from server.cards import ModelCard
 from server.config import ConfigError, Options
+from server.defaults import OPENAI, Defaults, model_defaults
 from server.endpoints import Endpoints
 from server.feed import Feed
 from server.http import HttpServer
@@ -61,6 +62,7 @@ class Served:
     config: EngineConfig
     memory: int
     names: tuple[str, ...]
+    defaults: Defaults
 
     @property
     def parts(self) -> dict[str, int]:
@@ -146,7 +148,8 @@ def prepare(options: Options, console: Console) -> Served:
     )
     target = options.target_itl / 1000 or math.inf
     config = replace(config, prefix_reuse=options.prefix_reuse, target_itl=target)
-    return Served(spec, config, memory, tuple(options.served_model_name) or (spec.name,))
+    defaults = OPENAI if options.generation_config == "openai" else model_defaults(spec.folder)
+    return Served(spec, config, memory, tuple(options.served_model_name) or (spec.name,), defaults)
 
 
 def budget(asked: str) -> int:
@@ -179,7 +182,7 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
     bridge = Bridge(lambda sink: Worker(open_engine, sink), limits, [metrics, *watchers])
     created = int(time())
     service = Service(
-        cards=tuple(ModelCard(name, created, config.longest) for name in served.names),
+        cards=tuple(ModelCard(name, created, config.longest, served.defaults) for name in served.names),
         prompter=Prompter.from_folder(
             spec.folder, context=config.longest, vocab_size=spec.vocab_size, end_tokens=spec.end_tokens
         ),
@@ -188,6 +191,7 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
         metrics=metrics,
         max_body=options.max_body,
         inflight=Inflight(),
+        defaults=served.defaults,
         on_unknown=refuse if options.unknown_fields == "refuse" else warn,
         isolate_keys=options.isolate_keys,
         versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
@@ -198,7 +202,8 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
 def announce(options: Options, served: Served, address: str, console: Console) -> None:
     """Say that requests are taken, in the form of the logs."""
     if options.log_format == "json":
-        LOGGER.info("ready", extra={"facts": {"address": address, "models": served.names, **asdict(served.config)}})
+        facts = {"address": address, "models": served.names, **asdict(served.config)}
+        LOGGER.info("ready", extra={"facts": {**facts, "generation_config": asdict(served.defaults)}})
     else:
         console.print(banner(served, address))
 
@@ -212,6 +217,7 @@ def banner(served: Served, address: str) -> Panel:
         ("model", ", ".join(served.names)),
         ("slots", f"{config.slots} of up to {config.context} tokens, {config.step_rows} rows a step"),
         ("threads", f"{config.threads}"),
+        ("defaults", str(served.defaults)),
         ("memory", f"{gib(served.memory)}: {gib(parts['weights'])} of weights, {gib(parts['work'])} to work"),
         ("cache", f"{config.budget} tokens in {gib(parts['cache'])}, taken as they arrive"),
         ("address", f"{address}/v1"),

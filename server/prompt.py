@@ -23,8 +23,9 @@ from tokenizers import Encoding, Tokenizer
 from scheduler.errors import ModelFolderError
 from scheduler.params import SamplingParams
 from server.call import Call, Chat, ChatCall, CompletionCall, DetokenizeCall, TokenizeCall
-from server.chat_template import ChatTemplate, read_json
+from server.chat_template import ChatTemplate
 from server.errors import BadRequest, ContextLengthExceeded
+from server.model_files import read_json
 from server.text import StopRule
 
 # How many characters of a text a normalizer may turn into one, to be on the safe side where texts are refused unread.

@@ -36,6 +36,7 @@ from server.call import (
     Streaming,
     TokenizeCall,
 )
+from server.defaults import OPENAI, Defaults
 from server.errors import BadRequest
 from server.fields import declared, read
 from server.message_bodies import MessageBody
@@ -43,6 +44,7 @@ from server.messages import parse_message, plain_text
 from server.unknown import OnUnknown, refuse
 
 Body = TypeVar("Body", bound=Struct)
+Number = TypeVar("Number", int, float)
 
 
 def request_id_of(body: bytes) -> str:
@@ -55,23 +57,23 @@ def request_id_of(body: bytes) -> str:
         return ""
 
 
-def parse_completion(body: bytes, on_unknown: OnUnknown = refuse) -> CompletionCall:
+def parse_completion(body: bytes, on_unknown: OnUnknown = refuse, defaults: Defaults = OPENAI) -> CompletionCall:
     """Parse the body of `POST /v1/completions`, or raise BadRequest."""
     fields = _read(body, CompletionBody, on_unknown)
     if fields.best_of not in (1, fields.n):
         raise BadRequest("best_of is not available on this server yet; leave it out, or as n.", param="best_of")
     reporting = Reporting(logprobs=fields.logprobs, prompt_logprobs=fields.prompt_logprobs, echo=fields.echo)
-    return CompletionCall(prompts=_prompts(fields.prompt), reporting=reporting, **_common(fields))
+    return CompletionCall(prompts=_prompts(fields.prompt), reporting=reporting, **_common(fields, defaults))
 
 
-def parse_chat(body: bytes, on_unknown: OnUnknown = refuse) -> ChatCall:
+def parse_chat(body: bytes, on_unknown: OnUnknown = refuse, defaults: Defaults = OPENAI) -> ChatCall:
     """Parse the body of `POST /v1/chat/completions`, or raise BadRequest."""
     fields = _read(body, ChatBody, on_unknown)
     if fields.top_logprobs and not fields.logprobs:
         raise BadRequest("top_logprobs is only for requests with logprobs true.", param="top_logprobs")
     logprobs = fields.top_logprobs if fields.logprobs else None
     reporting = Reporting(logprobs=logprobs, prompt_logprobs=fields.prompt_logprobs, echo=False)
-    return ChatCall(chat=_chat(fields.messages, fields), reporting=reporting, **_common(fields))
+    return ChatCall(chat=_chat(fields.messages, fields), reporting=reporting, **_common(fields, defaults))
 
 
 def parse_tokenize(body: bytes, on_unknown: OnUnknown = refuse) -> TokenizeCall:
@@ -106,12 +108,12 @@ def _read(body: bytes, shape: type[Body], on_unknown: OnUnknown) -> Body:
     return fields
 
 
-def _common(fields: CommonBody) -> dict[str, Any]:
+def _common(fields: CommonBody, defaults: Defaults) -> dict[str, Any]:
     """What a Call has but for its reporting."""
     return {
         "model": fields.model,
         "n": fields.n,
-        "sampling": _sampling(fields),
+        "sampling": _sampling(fields, defaults),
         "stopping": Stopping(
             strings=_stops(fields.stop),
             token_ids=frozenset(fields.stop_token_ids),
@@ -128,23 +130,27 @@ def _common(fields: CommonBody) -> dict[str, Any]:
     }
 
 
-def _sampling(fields: CommonBody) -> Sampling:
+def _sampling(fields: CommonBody, defaults: Defaults) -> Sampling:
     return Sampling(
-        max_tokens=_max_tokens(fields),
+        max_tokens=_max_tokens(fields, defaults),
         min_tokens=fields.min_tokens,
-        temperature=fields.temperature,
-        top_p=fields.top_p,
-        top_k=max(fields.top_k, 0),
-        min_p=fields.min_p,
+        temperature=_given(fields.temperature, defaults.temperature),
+        top_p=_given(fields.top_p, defaults.top_p),
+        top_k=max(_given(fields.top_k, defaults.top_k), 0),
+        min_p=_given(fields.min_p, defaults.min_p),
         frequency_penalty=fields.frequency_penalty,
         presence_penalty=fields.presence_penalty,
-        repetition_penalty=fields.repetition_penalty,
+        repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
         logit_bias=tuple((token, bias) for token, bias in fields.logit_bias.items() if bias),
         seed=_seed(fields.seed),
     )
 
 
-def _max_tokens(fields: CommonBody) -> int | None:
+def _given(value: Number | None, default: Number) -> Number:
+    return default if value is None else value
+
+
+def _max_tokens(fields: CommonBody, defaults: Defaults) -> int | None:
     old, new = fields.max_tokens, fields.max_completion_tokens
     if old is not None and new is not None and old != new:
         raise BadRequest(
@@ -152,7 +158,9 @@ def _max_tokens(fields: CommonBody) -> int | None:
             param="max_completion_tokens",
         )
     most = new if old is None else old
-    if most is not None and fields.min_tokens > most:
+    if most is None:
+        return defaults.max_tokens and max(defaults.max_tokens, fields.min_tokens)
+    if fields.min_tokens > most:
         raise BadRequest(f"min_tokens is {fields.min_tokens}, above max_tokens, {most}.", param="min_tokens")
     return most
 

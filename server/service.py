@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from server.bridge import Bridge
 from server.cards import ModelCard
+from server.defaults import Defaults
 from server.inflight import Inflight
 from server.metrics import Metrics
 from server.prompt import Prompter
@@ -20,6 +21,7 @@ class Service:
         max_body: bytes of a request body at the most.
         versions: what is reported by /version.
         isolate_keys: whether requests share prompts only with those of the same API key.
+        defaults: what holds where a request is silent.
         on_unknown: what is done about a body's unknown field.
     """
 
@@ -31,6 +33,7 @@ class Service:
     max_body: int
     versions: dict[str, str]
     inflight: Inflight
+    defaults: Defaults
     on_unknown: OnUnknown
     isolate_keys: bool
 

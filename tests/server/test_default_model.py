@@ -50,6 +50,21 @@ def test_the_capital_of_france_is_paris_streamed_and_plain(client: openai.OpenAI
     assert len(deltas) > 3
 
 
+def test_a_silent_request_gets_what_the_model_s_authors_recommend(live: Live, client: openai.OpenAI) -> None:
+    messages: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": QUESTION}]
+    (model,) = client.models.list().data
+    for seed in range(3):
+        silent = client.chat.completions.create(model=model.id, messages=messages, seed=seed).choices[0].message.content
+        spoken = client.chat.completions.create(
+            model=model.id, messages=messages, seed=seed, temperature=0.2, top_p=0.9
+        )
+        assert silent == spoken.choices[0].message.content
+        assert "Paris" in (silent or "")
+    told = client.models.retrieve(model.id).model_dump()["generation_config"]
+    assert (told["temperature"], told["top_p"], told["origin"]) == (0.2, 0.9, "generation_config.json")
+    assert "temperature 0.2, top_p 0.9" in " ".join("".join(live.log).split())
+
+
 def test_a_request_that_joins_later_speaks_before_the_first_ends_and_changes_nothing(client: openai.OpenAI) -> None:
     first = client.completions.create(model="", prompt=PROMPTS[2], max_tokens=100, temperature=0, stream=True)
     text = [next(first).choices[0].text for _ in range(10)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from scheduler.model.importing.default_model import DEFAULT_NAME, DEFAULT_SHA256, fetched_default
+from scheduler.model.importing.default_model import DEFAULT_NAME, DEFAULT_SAMPLING, DEFAULT_SHA256, fetched_default
 from scheduler.model.importing.importer import import_locked, source_files
 from scheduler.model.importing.manifest import FORMAT, ImportOptions, read_manifest
 from scheduler.model.importing.progress import Progress
@@ -33,7 +33,9 @@ def cached_import(source: Path | None, cache: Path, options: ImportOptions, prog
     precision = [f"{name} {getattr(options, name)}" for name in ("weights", "activations", "kv_cache")]
     if source is None:
         named = msgspec.structs.replace(options, name=options.name or DEFAULT_NAME)
-        return _once(cache / f"{DEFAULT_NAME}-{_key([DEFAULT_SHA256, *precision])}", named, progress, None)
+        return _once(
+            cache / f"{DEFAULT_NAME}-{_key([DEFAULT_SHA256, DEFAULT_SAMPLING, *precision])}", named, progress, None
+        )
     manifest = read_manifest(source)
     if manifest is not None:
         manifest.check(options)

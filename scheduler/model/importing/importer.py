@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from scheduler.model.importing.errors import BrokenSource
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
-from scheduler.model.importing.gguf_source import read_gguf
+from scheduler.model.importing.gguf_source import gguf_files, read_gguf
 from scheduler.model.importing.graph_file import save
 from scheduler.model.importing.logical import LogicalModel
 from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
@@ -92,7 +92,7 @@ def source_files(source: Path) -> list[Path]:
 
     """
     if _is_gguf(source):
-        return [source]
+        return gguf_files(source)
     if (source / CONFIG).is_file():
         return genai_files(source)
     message = f"{source} is neither a GGUF file nor a folder with a {CONFIG}"

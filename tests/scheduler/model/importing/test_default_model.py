@@ -1,4 +1,5 @@
 import hashlib
+import json
 import zipfile
 from pathlib import Path
 
@@ -38,3 +39,8 @@ def test_without_an_index_the_message_says_what_pip_said_and_what_to_do(
     with pytest.raises(ImportFailed, match=r"No matching distribution found.*paceline serve FOLDER"):
         cached_import(None, tmp_path / "cache", ImportOptions(), Silent())
     assert [left.suffix for left in (tmp_path / "cache").iterdir()] == [".lock"]
+
+
+def test_its_authors_settings_go_with_it(default_model: Path) -> None:
+    said = json.loads((default_model / "generation_config.json").read_text())
+    assert said == {"do_sample": True, "temperature": 0.2, "top_p": 0.9}

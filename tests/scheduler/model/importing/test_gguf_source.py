@@ -100,7 +100,7 @@ def test_the_configuration_lists_every_end_token(tmp_path: Path) -> None:
     ],
 )
 def test_metadata_that_changes_the_answers_is_refused_by_name(
-    extra: dict[str, str | int], named: str, tmp_path: Path
+    extra: dict[str, str | float], named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedModel, match=named):
         read_gguf(TinyLlama().write(tmp_path / "tiny.gguf", **extra), None)
@@ -124,3 +124,19 @@ def test_a_file_cut_short_is_called_broken(tmp_path: Path) -> None:
 def test_a_context_past_the_models_own_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="1 to 128"):
         read_gguf(TinyLlama().write(tmp_path / "tiny.gguf"), 129)
+
+
+def test_what_the_file_recommends_for_sampling_goes_with_the_model_unless_its_authors_say_it_beside_it(
+    tmp_path: Path,
+) -> None:
+    recommended: dict[str, str | float] = {"general__sampling__temp": 0.6, "general__sampling__top_k": 20}
+    file = TinyLlama().write(tmp_path / "tiny.gguf", **recommended)
+    packed = tmp_path / "packed" / "generation_config.json"
+    import_model(file, packed.parent, ImportOptions(), Silent())
+    assert json.loads(packed.read_text()) == {"temperature": 0.6, "top_k": 20}
+    (tmp_path / "generation_config.json").write_text('{"top_p": 0.9}')
+    import_model(file, packed.parent, ImportOptions(), Silent())
+    assert json.loads(packed.read_text()) == {"top_p": 0.9}
+    (tmp_path / "generation_config.json").unlink()
+    import_model(TinyLlama().write(file), packed.parent, ImportOptions(), Silent())
+    assert not packed.exists()

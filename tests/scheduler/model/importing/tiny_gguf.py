@@ -31,7 +31,7 @@ class TinyLlama:
     seed: int = 0
     weights: dict[str, Floats] = field(default_factory=dict)
 
-    def write(self, path: Path, **extra: str | int) -> Path:
+    def write(self, path: Path, **extra: str | float) -> Path:
         """Write the file; `weights` then holds what a reader of it gets. `extra` is more metadata, by key."""
         writer = GGUFWriter(path, "llama")
         writer.add_block_count(self.layers)
@@ -53,8 +53,10 @@ class TinyLlama:
             name = key.replace("__", ".")
             if isinstance(value, str):
                 writer.add_string(name, value)
-            else:
+            elif isinstance(value, int):
                 writer.add_uint32(name, value)
+            else:
+                writer.add_float32(name, value)
         self._tensors(writer)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
