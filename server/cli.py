@@ -23,6 +23,7 @@ from server.load.command import load as load_command
 from server.logs import configure
 from server.paths import UserPath
 from server.progress import RichProgress
+from server.text_check import check_text
 
 CONSOLE = Console(stderr=True)
 LOGGER = logging.getLogger("paceline.server")
@@ -72,6 +73,7 @@ def import_(source: Path, target: Path, report: bool, **chosen: Any) -> None:  #
 
     def run() -> int:
         options, progress = ImportOptions(**chosen), RichProgress(CONSOLE)
+        check_text(source)
         manifest = import_model(source, target, options, progress)
         CONSOLE.print(f"[bold]{manifest.name}[/bold] is in {target}:")
         for line in manifest.done:

@@ -45,6 +45,7 @@ from server.queue import Limits
 from server.service import Service
 from server.sizes import bytes_of, gib
 from server.storage import cache_folder
+from server.text_check import check_text
 from server.unknown import refuse, warn
 from server.vocabulary import Vocabulary
 
@@ -134,6 +135,8 @@ def prepare(options: Options, console: Console) -> Served:
         kv_cache=options.kv_cache,
     )
     packed = source is not None and read_manifest(source) is not None
+    if source is not None and not packed:
+        check_text(source)
     cache = Path() if packed else cache_folder(options)  # what is packed already needs none
     folder = cached_import(source, cache, import_options, RichProgress(console))
     spec = ModelSpec.from_folder(folder)

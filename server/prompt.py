@@ -85,10 +85,7 @@ class Prompter:
         Raises:
             ModelFolderError: one of its files cannot be read.
         """
-        try:
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the library raises no narrower class
-            raise ModelFolderError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
+        tokenizer = read_tokenizer(folder)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         begin = read_json(folder / "genai_config.json").get("model", {}).get("bos_token_id")
@@ -190,6 +187,23 @@ class Prompter:
             raise BadRequest(
                 f"{param} has the token id {highest}; the model's ids are below {self._limits.vocab_size}.", param=param
             )
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """A model folder's tokenizer.
+
+    Raises:
+        ModelFolderError: it is missing or cannot be read.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ModelFolderError(
+            f"{path} is missing, and text is served with it: export the model anew, or save a fast tokenizer there"
+        )
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower class
+        raise ModelFolderError(f"{path} cannot be read ({error}): download or export the model anew") from error
 
 
 def _params(call: Call, max_tokens: int, end_tokens: frozenset[int]) -> SamplingParams:

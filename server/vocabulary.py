@@ -76,11 +76,13 @@ class Vocabulary:
         try:
             file = msgspec.json.decode(path.read_bytes(), type=TokenizerFile)
         except (OSError, msgspec.MsgspecError) as error:
-            raise ModelFolderError(f"{path} cannot be read as a tokenizer: {error}") from error
+            raise ModelFolderError(f"{path} cannot be read as a tokenizer ({error}): export the model anew") from error
         try:
             spell = _speller(file.decoder)
-        except ValueError as error:
-            raise ModelFolderError(f"{path}: {error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            reason = error if type(error) is ValueError else f"its decoder is not understood ({error!r})"
+            message = f"{path} cannot be used: {reason}"
+            raise ModelFolderError(f"{message}. Serve a model whose tokenizer is of one of these families") from error
         pieces = {id_: spell(token) for token, id_ in file.model.items()}
         pieces |= {token.id: token.content.encode() for token in file.added_tokens}
         return cls(pieces, frozenset(token.id for token in file.added_tokens if token.special))
