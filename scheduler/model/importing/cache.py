@@ -12,6 +12,7 @@ import msgspec
 from scheduler.model.importing.default_model import DEFAULT_NAME, DEFAULT_SAMPLING, DEFAULT_SHA256, fetched_default
 from scheduler.model.importing.importer import import_locked, source_files
 from scheduler.model.importing.manifest import FORMAT, ImportOptions, read_manifest
+from scheduler.model.importing.naming import cache_name
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.target import locked
 
@@ -44,7 +45,7 @@ def cached_import(source: Path | None, cache: Path, options: ImportOptions, prog
     parts = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files] + precision
     if source.is_dir():
         parts.append(f"context {options.context}")  # picks a longrope model's tables
-    return _once(cache / f"{source.resolve().name}-{_key(parts)}", options, progress, source)
+    return _once(cache / f"{cache_name(source)}-{_key(parts)}", options, progress, source)
 
 
 def _once(target: Path, options: ImportOptions, progress: Progress, source: Path | None) -> Path:

@@ -14,6 +14,7 @@ from scheduler.model.importing.errors import BrokenSource, UnsupportedModel
 from scheduler.model.importing.genai_checks import check_graph, order_interface
 from scheduler.model.importing.head_rows import keep_every_row
 from scheduler.model.importing.logical import LogicalModel, check_context, dimensions
+from scheduler.model.importing.naming import folder_name
 from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.rope_switch import resolve_rope_switch
 
@@ -58,7 +59,7 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
     switch = resolve_rope_switch(model.graph, check_context(context, own))
     return LogicalModel(
         kind="genai",
-        name=folder.resolve().name,
+        name=folder_name(folder),
         model=model,
         config=config,
         max_context=min([own, *_table_lengths(model.graph)]),
