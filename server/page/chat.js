@@ -76,9 +76,10 @@ export class Chat {
   }
 
   body() {
+    const heat = element("heat").value;
     return {
       messages: this.messages, stream: true, stream_options: { include_usage: true },
-      max_tokens: Number(element("most").value), temperature: Number(element("heat").value),
+      max_tokens: Number(element("most").value), temperature: heat === "" ? undefined : Number(heat),
     };
   }
 

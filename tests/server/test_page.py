@@ -1,5 +1,6 @@
 """The page in a real browser, in front of the real server with a tiny model."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +128,23 @@ def test_the_arrow_keys_tell_each_step_in_words(window: Chrome) -> None:
     last = at(window, "cursor").text
     ActionChains(window).send_keys(Keys.ARROW_LEFT).perform()
     assert at(window, "cursor").text != last
+
+
+# Keeps what the page sends next in `window.sent`.
+LISTEN = "const ask = window.fetch; window.fetch = (url, how) => { window.sent = how.body; return ask(url, how); };"
+
+
+@pytest.mark.parametrize(("heat", "sent"), [("", None), ("0", 0), ("0.5", 0.5)])
+def test_a_chat_leaves_the_temperature_to_the_model_unless_one_is_chosen(
+    window: Chrome, heat: str, sent: float | None
+) -> None:
+    window.execute_script(LISTEN + "document.getElementById('most').value = 20")
+    turns = len(window.find_elements(By.CSS_SELECTOR, ".figures"))
+    window.execute_script("document.getElementById('heat').value = arguments[0]", heat)
+    at(window, "say").send_keys("Say something", Keys.ENTER)
+    WebDriverWait(window, 30).until(lambda _: len(window.find_elements(By.CSS_SELECTOR, ".figures")) > turns)
+    WebDriverWait(window, 30).until(lambda _: "tokens ·" in window.find_elements(By.CSS_SELECTOR, ".figures")[-1].text)
+    assert json.loads(window.execute_script("return window.sent")).get("temperature") == sent
 
 
 def test_every_control_has_a_name_for_a_screen_reader(window: Chrome) -> None:
