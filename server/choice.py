@@ -1,7 +1,8 @@
 """One choice of a reply: the scheduler's updates of its request to pieces of text. Knows no HTTP and no asyncio."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 from scheduler.logprobs import TokenLogprobs
@@ -11,7 +12,7 @@ from server.errors import Cancelled
 from server.faces import api_error
 from server.prompt import Prompt
 from server.render import FinishReason
-from server.scores import Echo, Score, echo_of, prompt_scores, score
+from server.scores import Echo, PromptScores, Score, echo_of, score
 from server.stream import Update
 from server.text import TextStream
 from server.vocabulary import Vocabulary
@@ -26,7 +27,7 @@ class Piece:
         tokens: how many tokens the choice has so far.
         finish: why it ended, or None.
         stopped: whether a stop string ended it, so that its request goes on for nobody.
-        scores: of the tokens since the last piece with text; None where nobody asked.
+        scores: of the tokens since the last piece with text, to be iterated over once; None where nobody asked.
         prompt_scores: of the prompt's tokens, in the choice's first piece with text, or its last; None where nobody
             asked.
     """
@@ -36,8 +37,8 @@ class Piece:
     tokens: int
     finish: FinishReason | None
     stopped: bool
-    scores: tuple[Score, ...] | None
-    prompt_scores: tuple[Score, ...] | None
+    scores: Iterable[Score] | None
+    prompt_scores: Iterable[Score] | None
 
 
 class Asked:
@@ -53,8 +54,8 @@ class Asked:
             whole = prompt.text is None
             self.echo = echo_of(vocabulary, prompt.tokens) if whole else Echo(prompt.text or "", prompt.offsets)
         self.known = reporting.of_prompt is None
-        self.scores: tuple[Score, ...] | None = None  # as prompt_logprobs
-        self.echoed: tuple[Score, ...] = ()  # as part of logprobs
+        self.scores: PromptScores | None = None  # as prompt_logprobs
+        self.echoed: PromptScores | None = None  # as part of logprobs
 
     def take(self, reports: Sequence[TokenLogprobs]) -> None:
         """Take the scores, which come once, with the first choice's first update."""
@@ -63,11 +64,10 @@ class Asked:
         self.known = True
         count = self._reporting.prompt_logprobs
         if count is not None:
-            nowhere = [0] * len(self._tokens)
-            self.scores = prompt_scores(self._vocabulary, self._tokens[0], reports, count, nowhere)
+            self.scores = PromptScores(self._vocabulary, self._tokens[0], reports, count)
         count = self._reporting.logprobs
         if count is not None and self._reporting.echo:
-            self.echoed = prompt_scores(self._vocabulary, self._tokens[0], reports, count, self.echo.offsets)
+            self.echoed = PromptScores(self._vocabulary, self._tokens[0], reports, count, self.echo.offsets)
 
 
 class Choice:
@@ -122,9 +122,9 @@ class Choice:
             text = self.asked.echo.text + text
         if not text and finish is None:
             return Piece(self.index, "", self._tokens, None, stopped, None, None)
-        scores = None if self._logprobs is None else tuple(self._scores)
-        if not self._begun and scores is not None:
-            scores = self.asked.echoed + scores
+        scores: Iterable[Score] | None = None if self._logprobs is None else tuple(self._scores)
+        if not self._begun and scores is not None and self.asked.echoed is not None:
+            scores = chain(self.asked.echoed, scores)
         told = None if self._begun else self.asked.scores
         self._begun = True
         self._scores.clear()

@@ -11,6 +11,7 @@ from server.answer import check_size, generation
 from server.call import Call
 from server.cards import model_card, model_list, tokenized
 from server.errors import NotFound
+from server.ids import chat_id, completion_id
 from server.incoming import body_of
 from server.openapi import openapi_document
 from server.prompt import Prompt
@@ -20,8 +21,6 @@ from server.render import (
     CompletionRenderer,
     Head,
     Renderer,
-    chat_id,
-    completion_id,
 )
 from server.reply import EventReply, LaterReply, json_reply
 from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize, request_id_of

@@ -4,9 +4,10 @@ Whoever stops iterating early, by leaving or by an error, cancels all of them; a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import chain
 
 from scheduler.errors import EngineDown
 from scheduler.request import Finish, Request
@@ -18,6 +19,7 @@ from server.inflight import Inflight
 from server.render import DONE, KEEP_ALIVE, FinishReason, Part, Renderer, Usage
 from server.scores import Score
 from server.stream import Stream, Update
+from server.stretches import in_stretches
 
 SILENCE = 15.0
 """Seconds without news after which a stream says that it is alive, lest a proxy cut the line."""
@@ -92,7 +94,7 @@ class Generation:
                 if piece is not None:
                     told[piece.index].take(piece)
         parts = [one.part(index) for index, one in enumerate(told)]
-        return renderer.reply(parts, self._usage(sum(one.tokens for one in told)))
+        return await in_stretches(renderer.reply(parts, self._usage(sum(one.tokens for one in told))))
 
     async def events(self, renderer: Renderer, *, usage: bool, continuous: bool) -> AsyncGenerator[bytes, None]:
         """The server-sent events of a stream; `usage` asks for the counts at the end, `continuous` in every chunk."""
@@ -107,7 +109,7 @@ class Generation:
                 counts = self._usage(sum(tokens)) if continuous else None
                 for part in _parts(piece, piece.index not in begun):
                     begun.add(piece.index)
-                    yield renderer.chunk(part, counts)
+                    yield await in_stretches(renderer.chunk(part, counts))
         yield (renderer.usage(self._usage(sum(tokens))) if usage else b"") + DONE
 
     def _usage(self, tokens: int) -> Usage:
@@ -127,9 +129,9 @@ class _Told:
     def __init__(self) -> None:
         self.tokens = 0
         self._texts: list[str] = []
-        self._scores: list[Score] = []
+        self._scores: list[Iterable[Score]] = []
         self._scored = False
-        self._prompt_scores: tuple[Score, ...] | None = None
+        self._prompt_scores: Iterable[Score] | None = None
         self._finish: FinishReason | None = None
 
     def take(self, piece: Piece) -> None:
@@ -138,13 +140,13 @@ class _Told:
         self._texts.append(piece.text)
         if piece.scores is not None:
             self._scored = True
-            self._scores.extend(piece.scores)
+            self._scores.append(piece.scores)
         if piece.prompt_scores is not None:
             self._prompt_scores = piece.prompt_scores
 
     def part(self, index: int) -> Part:
         """The whole choice."""
-        scores = tuple(self._scores) if self._scored else None
+        scores = chain.from_iterable(self._scores) if self._scored else None
         return Part(index, "".join(self._texts), self._finish, True, scores, self._prompt_scores)
 
 

@@ -5,13 +5,13 @@ with its finish reason and no text; of the whole reply, then `usage` where it wa
 
 `usage` is null in chunks before the last where it was asked for, and absent where it was not.
 
-Knows no asyncio and no tokens, and makes no decision: what to send and when is the caller's.
+Knows no asyncio and no tokens, and makes no decision: what to send and when is the caller's. What may be long is work
+that can be interrupted.
 """
 
-import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -28,6 +28,7 @@ from server.render_logprobs import (
     prompt_logprobs,
 )
 from server.scores import Score
+from server.stretches import Work, at_once
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -51,7 +52,7 @@ class Part:
     Attributes:
         finish_reason: None in every chunk before the last.
         first: whether nothing of the choice came before.
-        scores: of the tokens of the text; None where nobody asked.
+        scores: of the tokens of the text, iterated over once; None where nobody asked.
         prompt_scores: of the prompt's tokens, to be told beside the text; None where nobody asked, or told already.
     """
 
@@ -59,8 +60,8 @@ class Part:
     text: str
     finish_reason: FinishReason | None = None
     first: bool = False
-    scores: Sequence[Score] | None = None
-    prompt_scores: Sequence[Score] | None = None
+    scores: Iterable[Score] | None = None
+    prompt_scores: Iterable[Score] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +83,33 @@ class Renderer(ABC):
         self._head = head
         self._include_usage = include_usage
 
-    def reply(self, choices: Sequence[Part], usage: Usage) -> bytes:
+    def reply(self, choices: Sequence[Part], usage: Usage) -> Work[bytes]:
         """The body of a plain reply."""
-        whole = [self._whole(choice) for choice in choices]
-        return msgspec.json.encode(self._object(self.PLAIN, whole, _counts(usage), self._beside(choices)))
+        whole = []
+        for choice in choices:
+            whole.append((yield from self._whole(choice)))  # noqa: PERF401 - no comprehension may yield
+        beside = yield from self._beside(choices)
+        return msgspec.json.encode(self._object(self.PLAIN, whole, _counts(usage), beside))
 
-    def chunk(self, part: Part, usage: Usage | None = None) -> bytes:
+    def chunk(self, part: Part, usage: Usage | None = None) -> Work[bytes]:
         """An event with a choice's next text or its end; `usage` only where every chunk shall carry the counts."""
         counts = UNSET if not self._include_usage else None if usage is None else _counts(usage)
-        return _event(self._object(self.CHUNK, [self._piece(part)], counts, self._beside([part])))
+        piece, beside = (yield from self._piece(part)), (yield from self._beside([part]))
+        return (yield from _event(self._object(self.CHUNK, [piece], counts, beside)))
 
     def usage(self, usage: Usage) -> bytes:
         """The event with the counts, after every choice has ended."""
-        return _event(self._object(self.CHUNK, [], _counts(usage), UNSET))
+        return at_once(_event(self._object(self.CHUNK, [], _counts(usage), UNSET)))
 
     @abstractmethod
-    def _whole(self, choice: Part) -> Struct: ...
+    def _whole(self, choice: Part) -> Work[Struct]: ...
 
     @abstractmethod
-    def _piece(self, part: Part) -> Struct: ...
+    def _piece(self, part: Part) -> Work[Struct]: ...
 
-    def _beside(self, parts: Sequence[Part]) -> PromptLogprobs | UnsetType:  # noqa: ARG002 - a chat's has something
+    def _beside(self, parts: Sequence[Part]) -> Work[PromptLogprobs | UnsetType]:  # noqa: ARG002 - a chat's has something
         """The prompt's logprobs, where they stand beside the choices."""
+        yield
         return UNSET
 
     def _object(
@@ -122,12 +128,13 @@ class CompletionRenderer(Renderer):
 
     PLAIN = CHUNK = "text_completion"
 
-    def _whole(self, choice: Part) -> Struct:
+    def _whole(self, choice: Part) -> Work[Struct]:
         return self._piece(choice)
 
-    def _piece(self, part: Part) -> Struct:
-        logprobs = None if part.scores is None else completion_logprobs(part.scores)
-        return _TextChoice(part.index, part.text, part.finish_reason, logprobs, prompt_logprobs(part.prompt_scores))
+    def _piece(self, part: Part) -> Work[Struct]:
+        logprobs = None if part.scores is None else (yield from completion_logprobs(part.scores))
+        of_prompt = UNSET if part.prompt_scores is None else (yield from prompt_logprobs(part.prompt_scores))
+        return _TextChoice(part.index, part.text, part.finish_reason, logprobs, of_prompt)
 
 
 class ChatRenderer(Renderer):
@@ -136,30 +143,23 @@ class ChatRenderer(Renderer):
     PLAIN = "chat.completion"
     CHUNK = "chat.completion.chunk"
 
-    def _whole(self, choice: Part) -> Struct:
-        return _ChatChoice(choice.index, _Message(choice.text), choice.finish_reason, _content(choice))
+    def _whole(self, choice: Part) -> Work[Struct]:
+        logprobs = yield from _content(choice)
+        return _ChatChoice(choice.index, _Message(choice.text), choice.finish_reason, logprobs)
 
-    def _piece(self, part: Part) -> Struct:
+    def _piece(self, part: Part) -> Work[Struct]:
         role = "assistant" if part.first else UNSET
         content = part.text if part.text or part.first else UNSET
-        return _ChunkChoice(part.index, _Delta(role, content), part.finish_reason, _content(part))
+        logprobs = yield from _content(part)
+        return _ChunkChoice(part.index, _Delta(role, content), part.finish_reason, logprobs)
 
-    def _beside(self, parts: Sequence[Part]) -> PromptLogprobs | UnsetType:
-        return prompt_logprobs(parts[0].prompt_scores) if parts[0].index == 0 else UNSET
-
-
-def _content(part: Part) -> ChatLogprobs | None:
-    return None if part.scores is None else chat_logprobs(part.scores)
+    def _beside(self, parts: Sequence[Part]) -> Work[PromptLogprobs | UnsetType]:
+        scores = parts[0].prompt_scores if parts[0].index == 0 else None
+        return UNSET if scores is None else (yield from prompt_logprobs(scores))
 
 
-def completion_id() -> str:
-    """A new id of a completion, not guessable, because it can cancel its request."""
-    return f"cmpl-{secrets.token_hex(16)}"
-
-
-def chat_id() -> str:
-    """A new id of a chat completion."""
-    return f"chatcmpl-{secrets.token_hex(16)}"
+def _content(part: Part) -> Work[ChatLogprobs | None]:
+    return None if part.scores is None else (yield from chat_logprobs(part.scores))
 
 
 class _Details(Struct, frozen=True):
@@ -220,5 +220,5 @@ def _counts(usage: Usage) -> _Counts:
     return _Counts(usage.prompt, usage.completion, usage.prompt + usage.completion, _Details(usage.cached))
 
 
-def _event(object_: _Object) -> bytes:
-    return sse.event(msgspec.json.encode(object_))
+def _event(object_: _Object) -> Work[bytes]:
+    return sse.long_event(msgspec.json.encode(object_))

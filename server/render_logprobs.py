@@ -1,10 +1,16 @@
-"""Scores to OpenAI's three shapes of logprobs, and vLLM's for prompts. Knows no asyncio and makes no decision."""
+"""Scores to OpenAI's three shapes of logprobs, and vLLM's for prompts. Knows no asyncio and makes no decision.
 
-from collections.abc import Sequence
+There may be very many, hence each shape is work that can be interrupted, and its lists are JSON as soon as made.
+"""
 
-from msgspec import UNSET, Struct, UnsetType
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
 
 from server.scores import Score, Spelled
+from server.stretches import Work, batches
 
 
 class CompletionLogprobs(Struct, frozen=True):
@@ -14,10 +20,10 @@ class CompletionLogprobs(Struct, frozen=True):
     likelier one's value stands.
     """
 
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
+    tokens: Raw
+    token_logprobs: Raw
+    top_logprobs: Raw
+    text_offset: Raw
 
 
 class _Token(Struct, frozen=True):
@@ -34,9 +40,9 @@ class _ChatToken(Struct, frozen=True):
 
 
 class ChatLogprobs(Struct, frozen=True):
-    """A chat's."""
+    """A chat's: for each token itself and the likeliest ones, as text and as bytes."""
 
-    content: list[_ChatToken]
+    content: Raw
     refusal: None = None
 
 
@@ -46,40 +52,65 @@ class _PromptToken(Struct, frozen=True):
     decoded_token: str
 
 
-PromptLogprobs = list[dict[str, _PromptToken] | None]
+PromptLogprobs = Raw
 """vLLM's: for each token of the prompt an object from token ids; null for the first."""
 
+BATCH = 16
+"""Scores that are rendered without an interruption; each may tell of twenty tokens more."""
 
-def completion_logprobs(scores: Sequence[Score]) -> CompletionLogprobs:
+
+class _List:
+    """A JSON list, made a few items at a time."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def add(self, items: list[Any]) -> None:
+        self._parts.append(msgspec.json.encode(items)[1:-1])
+
+    def whole(self) -> Raw:
+        return Raw(b"[" + b",".join(self._parts) + b"]")
+
+
+def completion_logprobs(scores: Iterable[Score]) -> Work[CompletionLogprobs]:
     """The scores as `/v1/completions` shows them."""
-    return CompletionLogprobs(
-        [score.chosen.text for score in scores],
-        [score.chosen.logprob for score in scores],
-        [_top(score) for score in scores],
-        [score.offset for score in scores],
-    )
+    tokens, logprobs, tops, offsets = _List(), _List(), _List(), _List()
+    for batch in batches(scores, BATCH):
+        tokens.add([score.chosen.text for score in batch])
+        logprobs.add([score.chosen.logprob for score in batch])
+        tops.add([_top(score) for score in batch])
+        offsets.add([score.offset for score in batch])
+        yield
+    return CompletionLogprobs(tokens.whole(), logprobs.whole(), tops.whole(), offsets.whole())
 
 
-def chat_logprobs(scores: Sequence[Score]) -> ChatLogprobs:
+def chat_logprobs(scores: Iterable[Score]) -> Work[ChatLogprobs]:
     """The scores as `/v1/chat/completions` shows them."""
-    return ChatLogprobs(
-        [
-            _ChatToken(s.chosen.text, _known(s.chosen), list(s.chosen.spelling), [_token(top) for top in s.top])
-            for s in scores
-        ]
-    )
+    content = _List()
+    for batch in batches(scores, BATCH):
+        content.add(
+            [
+                _ChatToken(s.chosen.text, _known(s.chosen), list(s.chosen.spelling), [_token(top) for top in s.top])
+                for s in batch
+            ]
+        )
+        yield
+    return ChatLogprobs(content.whole())
 
 
-def prompt_logprobs(scores: Sequence[Score] | None) -> PromptLogprobs | UnsetType:
+def prompt_logprobs(scores: Iterable[Score]) -> Work[PromptLogprobs]:
     """The scores as vLLM shows a prompt's."""
-    if scores is None:
-        return UNSET
-    return [
-        None
-        if score.chosen.logprob is None
-        else {str(s.token): _PromptToken(_known(s), s.rank, s.text) for s in (score.chosen, *score.top)}
-        for score in scores
-    ]
+    told = _List()
+    for batch in batches(scores, BATCH):
+        told.add([_of_prompt(score) for score in batch])
+        yield
+    return told.whole()
+
+
+def _of_prompt(score: Score) -> dict[str, _PromptToken] | None:
+    if score.chosen.logprob is None:
+        return None
+    return {str(s.token): _PromptToken(_known(s), s.rank, s.text) for s in (score.chosen, *score.top)}
 
 
 def _top(score: Score) -> dict[str, float] | None:

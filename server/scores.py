@@ -5,8 +5,9 @@ alike.
 """
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from scheduler.logprobs import Ranked, TokenLogprobs
 from server.vocabulary import Vocabulary
@@ -52,13 +53,30 @@ def score(vocabulary: Vocabulary, report: TokenLogprobs, count: int, offset: int
     return Score(_spelled(vocabulary, report.chosen), top, offset)
 
 
-def prompt_scores(
-    vocabulary: Vocabulary, first: int, reports: Iterable[TokenLogprobs], count: int, offsets: Sequence[int]
-) -> tuple[Score, ...]:
-    """The whole prompt's scores: of its first token nothing is known, the reports are of the others."""
-    begin = Score(_spell(vocabulary, first, None, 0), (), offsets[0])
-    rest = (score(vocabulary, report, count, at) for report, at in zip(reports, offsets[1:], strict=True))
-    return (begin, *rest)
+@dataclass(frozen=True, slots=True)
+class PromptScores:
+    """The whole prompt's scores, put into words while they are iterated over, since there may be very many.
+
+    Attributes:
+        first: the prompt's first token, of which nothing is known.
+        reports: of the others.
+        count: how many of the likeliest are told of each.
+        offsets: where each token begins; None where nobody asked.
+    """
+
+    vocabulary: Vocabulary
+    first: int
+    reports: Sequence[TokenLogprobs]
+    count: int
+    offsets: Sequence[int] | None = None
+
+    def __iter__(self) -> Iterator[Score]:
+        """The scores in order."""
+        offsets: Iterable[int] = repeat(0) if self.offsets is None else self.offsets
+        places = iter(offsets)
+        yield Score(_spell(self.vocabulary, self.first, None, 0), (), next(places))
+        for report, at in zip(self.reports, places, strict=self.offsets is not None):
+            yield score(self.vocabulary, report, self.count, at)
 
 
 def echo_of(vocabulary: Vocabulary, tokens: Sequence[int]) -> Echo:

@@ -8,6 +8,7 @@ from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from server.cards import ModelCard, model_card, model_list
+from server.ids import chat_id, completion_id
 from server.render import (
     DONE,
     KEEP_ALIVE,
@@ -18,10 +19,9 @@ from server.render import (
     Part,
     Renderer,
     Usage,
-    chat_id,
-    completion_id,
 )
 from server.scores import Score, Spelled
+from server.stretches import Work, at_once
 
 HEAD = Head("id-1", "tiny", 1_700_000_000)
 USAGE = Usage(prompt=5, completion=3, cached=2)
@@ -34,7 +34,8 @@ COUNTS = {
 CHOICES = [Part(0, "Paris", "stop", first=True), Part(1, "Par", "length", first=True)]
 
 
-def event(data: bytes) -> dict[str, Any]:
+def event(made: Work[bytes] | bytes) -> dict[str, Any]:
+    data = made if isinstance(made, bytes) else at_once(made)
     assert data.startswith(b"data: ")
     assert data.endswith(b"\n\n")
     assert data.count(b"\n") == 2
@@ -58,7 +59,7 @@ def renderers(include_usage: bool) -> list[Renderer]:
 
 
 def test_a_plain_completion_has_openais_shape() -> None:
-    body = json.loads(CompletionRenderer(HEAD).reply(CHOICES, USAGE))
+    body = json.loads(at_once(CompletionRenderer(HEAD).reply(CHOICES, USAGE)))
     assert body == {
         "id": "id-1",
         "object": "text_completion",
@@ -74,7 +75,7 @@ def test_a_plain_completion_has_openais_shape() -> None:
 
 
 def test_a_plain_chat_completion_has_openais_shape() -> None:
-    body = json.loads(ChatRenderer(HEAD).reply(CHOICES[:1], USAGE))
+    body = json.loads(at_once(ChatRenderer(HEAD).reply(CHOICES[:1], USAGE)))
     message = {"content": "Paris", "role": "assistant", "refusal": None}
     assert body == {
         "id": "id-1",
@@ -169,7 +170,7 @@ PROMPT = [
 def test_a_completion_s_logprobs_are_four_lists_and_the_first_of_a_prompt_is_null() -> None:
     part = Part(0, "a", "stop", True, SCORES)
     for body in (
-        json.loads(CompletionRenderer(HEAD).reply([part], USAGE)),
+        json.loads(at_once(CompletionRenderer(HEAD).reply([part], USAGE))),
         event(CompletionRenderer(HEAD).chunk(part)),
     ):
         assert body["choices"][0]["logprobs"] == {
@@ -181,7 +182,7 @@ def test_a_completion_s_logprobs_are_four_lists_and_the_first_of_a_prompt_is_nul
 
 
 def test_a_chat_s_logprobs_name_each_token_with_its_bytes() -> None:
-    body = json.loads(ChatRenderer(HEAD).reply([SCORED], USAGE))
+    body = json.loads(at_once(ChatRenderer(HEAD).reply([SCORED], USAGE)))
     a = {"token": "a", "logprob": -0.5, "bytes": [97]}
     broken = {"token": "bytes:\\xe2", "logprob": -1.5, "bytes": [0xE2]}
     assert body["choices"][0]["logprobs"] == {"content": [{**broken, "top_logprobs": [a, broken]}], "refusal": None}
@@ -194,7 +195,7 @@ def test_a_chat_s_logprobs_name_each_token_with_its_bytes() -> None:
 def test_a_prompt_s_logprobs_stand_in_the_choice_of_a_completion_and_beside_those_of_a_chat() -> None:
     for whole in (True, False):
         completion, chat = (
-            json.loads(r.reply([SCORED], USAGE)) if whole else event(r.chunk(SCORED))
+            json.loads(at_once(r.reply([SCORED], USAGE))) if whole else event(r.chunk(SCORED))
             for r in (CompletionRenderer(HEAD), ChatRenderer(HEAD))
         )
         assert completion["choices"][0]["prompt_logprobs"] == PROMPT
@@ -204,7 +205,7 @@ def test_a_prompt_s_logprobs_stand_in_the_choice_of_a_completion_and_beside_thos
 def test_tokens_that_look_alike_keep_the_likelier_value() -> None:
     twin = Spelled(9, "a", b"a", -3.0, 3)
     part = Part(0, "a", "stop", True, [Score(twin, (A,), 0)])
-    body = json.loads(CompletionRenderer(HEAD).reply([part], USAGE))
+    body = json.loads(at_once(CompletionRenderer(HEAD).reply([part], USAGE)))
     assert body["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -0.5}]
 
 

@@ -13,6 +13,7 @@ from server.errors import BadRequest, event
 from server.feed import Feed
 from server.render import ChatRenderer, CompletionRenderer, Head, Part
 from server.sse import event as sse_event
+from server.stretches import at_once
 from tests.server.held import HeldModel, bridge_over
 from tests.server.live import Live
 
@@ -30,8 +31,8 @@ def test_any_text_is_one_line_of_data_however_lines_are_split(text: str, key: st
 @pytest.mark.parametrize(
     "made",
     [
-        CompletionRenderer(Head("1", SEPARATORS)).chunk(Part(0, SEPARATORS)),
-        ChatRenderer(Head("1", "m")).chunk(Part(0, SEPARATORS)),
+        at_once(CompletionRenderer(Head("1", SEPARATORS)).chunk(Part(0, SEPARATORS))),
+        at_once(ChatRenderer(Head("1", "m")).chunk(Part(0, SEPARATORS))),
         event(BadRequest(SEPARATORS, param=SEPARATORS)),
     ],
 )
