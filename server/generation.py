@@ -120,7 +120,9 @@ class Generation:
         try:
             return self.bridge.submit(self.requests)
         except EngineDown as error:
-            raise api_error(error) from error
+            refusal = api_error(error)
+            refusal.passing = self.bridge.failure is None  # what brought it down stays
+            raise refusal from error
 
 
 class _Told:
