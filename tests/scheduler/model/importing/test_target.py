@@ -86,6 +86,12 @@ def test_a_source_is_imported_once_and_again_when_it_changes(tmp_path: Path) -> 
     made = (first / "paceline.json").stat().st_mtime_ns
     assert cached_import(source, cache, ImportOptions(context=64), Silent()) == first
     assert (first / "paceline.json").stat().st_mtime_ns == made
+    settings = source.with_name("generation_config.json")
+    settings.write_text('{"temperature": 0.5}')
+    published = cached_import(source, cache, ImportOptions(), Silent())
+    assert (published / settings.name).read_text() == settings.read_text()
+    assert published != first
+    settings.unlink()
     TinyLlama(seed=1).write(source)
     assert cached_import(source, cache, ImportOptions(), Silent()) != first
 
