@@ -14,7 +14,7 @@ Knows no text: cutting and holding back is `server.text`'s.
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from scheduler.errors import ModelFolderError
 
 SPACE_MARK = "\u2581"  # SentencePiece's visible space
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+LONGEST_SPLIT = 256
 SENTENCE_PIECE_PARTS = {"Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"}
 
 
@@ -64,6 +65,11 @@ class Vocabulary:
         self._spellings = [pieces.get(id_, b"") for id_ in range(self.vocab_size)]
         self._pieces = [b"" if id_ in special else piece for id_, piece in enumerate(self._spellings)]
         self._special = special
+        self._ids = {self._spellings[id_].decode(errors="replace"): id_ for id_ in special if self._spellings[id_]}
+        self._lengths: dict[str, list[int]] = {}  # of the special tokens that begin with a character, longest first
+        for length, first in sorted({(len(spelling), spelling[0]) for spelling in self._ids}, reverse=True):
+            self._lengths.setdefault(first, []).append(length)
+        self._split = lru_cache(maxsize=64)(lambda text: tuple(self._parts(text)))  # the choices of a reply ask alike
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Vocabulary":
@@ -95,23 +101,28 @@ class Vocabulary:
         """How the token is written where it is spoken of, special or not; nothing for an id that no token has."""
         return self._spellings[token] if 0 <= token < self.vocab_size else b""
 
-    def split(self, text: str) -> list[str | int]:
-        """A text as it would be read: the special tokens that it spells as ids, what is between them as it is."""
-        if not self._special:
-            return [text]
-        parts = self._spelled_specials.split(text)  # every other part is a spelling
-        return [self._ids[part] if i % 2 else part for i, part in enumerate(parts) if part]
+    def split(self, text: str) -> tuple[str | int, ...]:
+        """A text as it would be read: the special tokens that it spells as ids, what is between them as it is.
 
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        """Special tokens by their spelling."""
-        return {self._spellings[id_].decode(errors="replace"): id_ for id_ in self._special if self._spellings[id_]}
+        A text of more than LONGEST_SPLIT characters is one part: the work is bounded, whoever sends it.
+        """
+        return self._split(text) if self._special and len(text) <= LONGEST_SPLIT else (text,)
 
-    @cached_property
-    def _spelled_specials(self) -> re.Pattern[str]:
-        """Any of them, the longest of several that begin at the same place."""
-        longest_first = sorted(self._ids, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)()")
+    def _parts(self, text: str) -> Iterator[str | int]:
+        begin = at = 0
+        while at < len(text):
+            spelling = self._special_at(text, at)
+            if spelling:
+                yield from filter(None, (text[begin:at],))
+                yield self._ids[spelling]
+                begin = at + len(spelling)
+            at += len(spelling) or 1
+        yield from filter(None, (text[begin:],))
+
+    def _special_at(self, text: str, at: int) -> str:
+        """The longest spelling of a special token there; empty where there is none."""
+        found = (text[at : at + length] for length in self._lengths.get(text[at], ()))
+        return next((spelling for spelling in found if spelling in self._ids), "")
 
     def is_special(self, token: int) -> bool:
         """Whether the token steers the model and is not part of the text."""

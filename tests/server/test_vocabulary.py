@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,20 @@ def test_a_folder_without_a_tokenizer_is_refused_at_start(tmp_path: Path, conten
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ModelFolderError, match="cannot be read as a tokenizer"):
         Vocabulary.from_folder(tmp_path)
+
+
+@given(st.lists(st.sampled_from(["<s>", "<s>>", "<", "s>", "a", "</s>"]), max_size=12))
+def test_a_text_is_split_at_the_longest_special_tokens_that_it_spells(pieces: list[str]) -> None:
+    special = {1: "<s>", 2: "<s>>", 3: "</s>"}
+    words = Vocabulary({0: b"a", **{id_: text.encode() for id_, text in special.items()}}, frozenset(special))
+    text = "".join(pieces)
+    ids = {spelling: id_ for id_, spelling in special.items()}
+    expected = tuple(ids.get(part, part) for part in re.split("(<s>>|<s>|</s>)", text) if part)
+    assert words.split(text) == expected
+
+
+def test_a_text_too_long_to_be_split_or_without_special_tokens_is_one_part() -> None:
+    words = Vocabulary({0: b"a", 1: b"<s>"}, frozenset({1}))
+    assert words.split("<s>" * 1000) == ("<s>" * 1000,)
+    assert words.split("") == ()
+    assert Vocabulary({0: b"<s>"}).split("<s>") == ("<s>",)
