@@ -5,7 +5,7 @@ is on the disk. A lock file beside the target keeps imports of it apart; whoever
 files and locks, nothing of models.
 """
 
-import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -15,8 +15,10 @@ from glob import escape
 from pathlib import Path
 
 from scheduler.model.importing.errors import ImportFailed
+from scheduler.model.importing.file_system import flush, lock, open_to_readers
 from scheduler.model.importing.progress import Progress
 
+LOGGER = logging.getLogger(__name__)
 _CHUNK = 16 << 20
 
 
@@ -37,11 +39,22 @@ def locked(target: Path) -> Iterator[None]:
     except OSError as error:
         raise ImportFailed(f"{target.parent} cannot be written ({error}): choose another place") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        _sweep(target)
+        if _lock(handle, target):
+            _sweep(target)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, target: Path) -> bool:
+    """Wait for the lock; False where there are none, and another import's work cannot be told from a dead one's."""
+    try:
+        held = lock(handle)
+    except OSError as error:
+        raise ImportFailed(f"{target.parent} cannot be locked ({error}): choose another place") from error
+    if not held:
+        LOGGER.warning("the file system of %s has no locks: let one import at a time write there", target.parent)
+    return held
 
 
 def write_folder(target: Path, fill: Callable[[Path], object]) -> None:
@@ -56,7 +69,7 @@ def write_folder(target: Path, fill: Callable[[Path], object]) -> None:
     try:
         with scratch(target) as work:
             fill(work)
-            work.chmod(0o755)
+            open_to_readers(work)
             _flush(work)
             _replace(work, target)
     except OSError as error:
@@ -112,11 +125,7 @@ def _prefix(target: Path) -> str:
 def _flush(folder: Path) -> None:
     """Wait until the folder's files and names are on the disk."""
     for path in (*folder.rglob("*"), folder):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(path)
 
 
 def _replace(work: Path, target: Path) -> None:
@@ -128,8 +137,4 @@ def _replace(work: Path, target: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
     else:
         work.rename(target)
-    handle = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush(target.parent)
