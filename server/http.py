@@ -4,8 +4,9 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
-from pathlib import Path
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -31,6 +32,7 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, options: Options, bridge: Bridge, ready: Callable[[str], None]) -> None:
         super().__init__(_config(app, options))
+        self._uds = options.uds
         self._bridge = bridge
         self._ready = ready
         self._drain_timeout = options.drain_timeout
@@ -40,12 +42,9 @@ class HttpServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, sockets: list[socket.socket] | None = None) -> int:  # type: ignore[override]
-        """Serve; the exit status."""
-        try:
+        """Serve those who come to the sockets; the exit status."""
+        with suppress(SystemExit):  # uvicorn has said why it cannot start
             super().run(sockets)
-        finally:
-            if self.config.uds:
-                Path(self.config.uds).unlink(missing_ok=True)
         return self._status if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -101,21 +100,16 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
     def _address(self) -> str:
-        if self.config.uds:
-            return f"unix:{self.config.uds}"
+        if self._uds:
+            return f"unix:{self._uds}"
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         return f"http{'s' if self.config.is_ssl else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _config(app: ASGIApp, options: Options) -> uvicorn.Config:
-    """What uvicorn is told; raises ConfigError where the certificate cannot be used."""
-    if options.ssl_keyfile and not options.ssl_certfile:
-        raise ConfigError("ssl_keyfile is set, but not ssl_certfile")
+    """What uvicorn is told."""
     config = uvicorn.Config(
         app,
-        host=options.host,
-        port=options.port,
-        uds=options.uds or None,
         loop="uvloop",
         http=limited(Limits(options.max_head, options.max_connections, options.receive_timeout)),
         ws="none",
@@ -129,8 +123,23 @@ def _config(app: ASGIApp, options: Options) -> uvicorn.Config:
         ssl_certfile=options.ssl_certfile or None,
         ssl_keyfile=options.ssl_keyfile or None,
     )
-    try:
-        config.load()
-    except OSError as error:
-        raise ConfigError(f"ssl_certfile {options.ssl_certfile} cannot be used: {error}") from error
+    config.load()
     return config
+
+
+def check_certificate(options: Options) -> None:
+    """See that the certificate can be used with its key, without a question for its password.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if options.ssl_keyfile and not options.ssl_certfile:
+        raise ConfigError("ssl_keyfile is set, but not ssl_certfile")
+    if not options.ssl_certfile:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile or None, password="")
+    except (OSError, ValueError) as error:
+        named = f" with ssl_keyfile {options.ssl_keyfile}" if options.ssl_keyfile else ""
+        raise ConfigError(f"ssl_certfile {options.ssl_certfile} cannot be used{named}: {error}") from error

@@ -33,10 +33,11 @@ from server.config import ConfigError, Options
 from server.defaults import OPENAI, Defaults, model_defaults
 from server.endpoints import Endpoints
 from server.feed import Feed
-from server.http import HttpServer
+from server.http import HttpServer, check_certificate
 from server.inflight import Inflight
 from server.journal import Journal, Recorded, log_request
 from server.keys import Keys
+from server.listening import listening
 from server.metrics import Metrics
 from server.pages import page_routes
 from server.progress import RichProgress
@@ -78,13 +79,26 @@ class Served:
 
 
 def serve(options: Options, console: Console) -> int:
-    """Serve until a signal; the exit status.
+    """Serve until a signal; the exit status. What can be refused at once is refused before the model is had.
 
-    Raises EngineError or ImportFailed where the model cannot be had, ConfigError where a named file is of no use.
+    Raises EngineError or ImportFailed where the model cannot be had, ConfigError where an address is taken or a named
+    file is of no use.
     """
     keys = Keys.load(options.api_key, options.api_key_file)
-    served = prepare(options, console)
-    traces = traced(options, served)
+    check_certificate(options)
+    tracing = tracing_class(options)
+    with listening(options) as taken:
+        served = prepare(options, console)
+        traces = [tracing(options.otlp_endpoint, served.names[0], version("paceline"))] if tracing else []
+        server = http_server(options, served, keys, traces, console)
+        warn_if_open(options, keys)
+        return server.run(taken.open())
+
+
+def http_server(
+    options: Options, served: Served, keys: Keys, traces: "Sequence[Tracing]", console: Console
+) -> HttpServer:
+    """The server with everything behind it, not started yet."""
     journal, feed = Journal([log_request, *traces]), Feed(hello(served))
     bridge, service = compose(served, options, [journal, feed])
 
@@ -97,20 +111,18 @@ def serve(options: Options, console: Console) -> int:
 
     middleware: list[Layer] = [*layers(options, keys), lambda app: Recorded(app, journal)]
     app = make_app(Endpoints(service), lifespan, middleware, page_routes(feed, bridge, page=options.page))
-    server = HttpServer(app, options, bridge, lambda address: announce(options, served, address, console))
-    warn_if_open(options, keys)
-    return server.run()
+    return HttpServer(app, options, bridge, lambda address: announce(options, served, address, console))
 
 
-def traced(options: Options, served: Served) -> "list[Tracing]":
-    """Who makes traces, if anyone is to; raises ConfigError where the extra is not installed."""
+def tracing_class(options: Options) -> "type[Tracing] | None":
+    """What makes traces, if they are wanted; raises ConfigError where the extra is not installed."""
     if not options.otlp_endpoint:
-        return []
+        return None
     try:
         from server.tracing import Tracing  # noqa: PLC0415 - an extra, and slow to import
     except ImportError as error:
         raise ConfigError("otlp_endpoint wants an extra: pip install 'paceline[otel]'") from error
-    return [Tracing(options.otlp_endpoint, served.names[0], version("paceline"))]
+    return Tracing
 
 
 def hello(served: Served) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """A real `paceline serve` process on a free port of the loopback, and what tests ask of it."""
 
+import os
 import re
 import signal
 import subprocess
@@ -113,3 +114,11 @@ def serving(*arguments: str, deaf: bool = False) -> Iterator[Live]:
     finally:
         if live.process.poll() is None:
             live.end(signal.SIGTERM)
+
+
+def told(*arguments: str, **environ: str) -> tuple[int, str]:
+    """The exit status and the words, in one line, of a command that ends by itself."""
+    done = subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environ}
+    )
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
