@@ -10,19 +10,20 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 
-from scheduler.errors import EngineError
-from scheduler.model.importing import ImportFailed, ImportOptions, import_model
+from scheduler.model.importing import ImportOptions, import_model
 from scheduler.model.importing.choices import report_choices
 from scheduler.model.importing.quality_report import render
 from server.bench.command import bench as bench_command
-from server.config import ConfigError, Effective, load
+from server.config import Effective, load
 from server.flags import FIELDS, GroupedCommand, meta, options
 from server.keys import NAME, add_key, key_line, new_key
 from server.load.command import load as load_command
 from server.logs import configure
 from server.paths import UserPath
 from server.progress import RichProgress
+from server.reason import reason
 from server.text_check import check_text
 
 CONSOLE = Console(stderr=True)
@@ -152,15 +153,15 @@ def _load(model: str | None, config: Path | None, flags: dict[str, Any]) -> Effe
 
 
 def _told(run: Callable[[], int]) -> int:
-    """Run a command; what it raises on purpose is told in one line, and the exit status is 1."""
+    """Run a command; what it raises is told in one line, and the exit status is 1."""
     try:
         return run()
-    except (ConfigError, EngineError, ImportFailed) as error:
-        CONSOLE.print(f"[bold red]paceline:[/bold red] {error}", highlight=False, soft_wrap=True)
-        return 1
     except KeyboardInterrupt:
         CONSOLE.print("interrupted")
         return 130
+    except Exception as error:  # whatever it is: a traceback helps nobody who starts a server
+        CONSOLE.print(f"[bold red]paceline:[/bold red] {escape(reason(error))}", highlight=False, soft_wrap=True)
+        return 1
 
 
 main.add_command(bench_command)

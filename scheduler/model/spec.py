@@ -51,21 +51,29 @@ class ModelSpec:
     @classmethod
     def from_folder(cls, folder: Path) -> "ModelSpec":
         """Read the folder's genai_config.json and manifest; ModelFolderError where one is missing or unreadable."""
-        config, manifest = _json(folder / "genai_config.json")["model"], _json(folder / MANIFEST)
-        decoder, end = config["decoder"], config["eos_token_id"]
-        return cls(
-            folder=folder,
-            name=manifest["name"],
-            layers=decoder["num_hidden_layers"],
-            kv_heads=decoder["num_key_value_heads"],
-            head_size=decoder["head_size"],
-            context=manifest["max_context"],
-            vocab_size=manifest["vocab_size"],
-            end_tokens=frozenset(end if isinstance(end, list) else [end]),
-            kv_itemsize=1 if manifest.get("kv_cache") == "int8" else 4,
-            heads=decoder["num_attention_heads"],
-            hidden=decoder["hidden_size"],
-        )
+        config, manifest = _json(folder / "genai_config.json"), _json(folder / MANIFEST)
+        try:
+            return cls(folder=folder, **_facts(config["model"], manifest))
+        except (KeyError, TypeError) as error:
+            raise ModelFolderError(
+                f"{folder} is not a whole packed folder ({error!r}); import the model again"
+            ) from error
+
+
+def _facts(config: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
+    decoder, end = config["decoder"], config["eos_token_id"]
+    return {
+        "name": manifest["name"],
+        "layers": decoder["num_hidden_layers"],
+        "kv_heads": decoder["num_key_value_heads"],
+        "head_size": decoder["head_size"],
+        "context": manifest["max_context"],
+        "vocab_size": manifest["vocab_size"],
+        "end_tokens": frozenset(end if isinstance(end, list) else [end]),
+        "kv_itemsize": 1 if manifest.get("kv_cache") == "int8" else 4,
+        "heads": decoder["num_attention_heads"],
+        "hidden": decoder["hidden_size"],
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:
