@@ -18,7 +18,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct, inspect
 
 from server.errors import BadRequest
-from server.unknown import OnUnknown, pruned, unknown
+from server.unknown import OnUnknown, Unknowns, pruned
 
 Body = TypeVar("Body", bound=Struct)
 
@@ -43,17 +43,17 @@ ANYTHING = Field(msgspec.json.Decoder(), inspect.AnyType())
 
 def read(body: bytes, shape: type[Body], ignored: Collection[str], on_unknown: OnUnknown) -> Body:
     """The body as a Struct of that shape, or BadRequest."""
-    fields = declared(shape)
+    fields, unknowns = declared(shape), Unknowns(on_unknown)
     values: dict[str, Any] = {}
     for name, raw in _raw_fields(body).items():
         if bytes(raw).strip() == b"null":
             continue
         if name in fields:
-            values[name] = _decode(name, raw, fields[name], on_unknown)
+            values[name] = _decode(name, raw, fields[name], unknowns)
         else:
-            _decode(name, raw, ANYTHING, on_unknown)  # it must be JSON all the same
+            _decode(name, raw, ANYTHING, unknowns)  # it must be JSON all the same
             if name not in ignored:
-                on_unknown(unknown(name, (*fields, *ignored)))
+                unknowns.tell(name, (*fields, *ignored))
     for name, field in fields.items():
         if field.required and name not in values:
             raise BadRequest(f"{name} is missing; it must be {field.words}.", param=name)
@@ -112,13 +112,13 @@ def _blamed(body: bytes) -> str | None:
     return None
 
 
-def _decode(name: str, raw: Raw, field: Field, on_unknown: OnUnknown) -> Any:  # noqa: ANN401 - each field's own type
+def _decode(name: str, raw: Raw, field: Field, unknowns: Unknowns) -> Any:  # noqa: ANN401 - each field's own type
     try:
         return field.decoder.decode(raw)
     except msgspec.ValidationError as error:
         if UNKNOWN.match(str(error)):
-            known = pruned(msgspec.json.decode(raw), field.info, name, on_unknown)
-            return _decode(name, Raw(msgspec.json.encode(known)), field, on_unknown)
+            known = pruned(msgspec.json.decode(raw), field.info, name, unknowns)
+            return _decode(name, Raw(msgspec.json.encode(known)), field, unknowns)
         raise _mistyped(name, str(error), field) from error
     except RecursionError as error:
         raise BadRequest(f"{name} is nested too deeply.", param=name) from error

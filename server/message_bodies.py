@@ -7,6 +7,7 @@ one written wrong.
 
 import difflib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -124,6 +125,10 @@ class MessageBody(Tolerant, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """What servers put into their replies, and clients into what they keep."""
         if name in MESSAGE_IGNORED:
             return True
-        return whole.get("role") == "assistant" and not difflib.get_close_matches(
-            name[:64], cls.__struct_fields__, n=1, cutoff=NEAR
-        )
+        return whole.get("role") == "assistant" and not _written_wrong(name[:64])
+
+
+@lru_cache(maxsize=1024)
+def _written_wrong(name: str) -> bool:
+    """Whether an undeclared key of a message is a declared one written wrong."""
+    return bool(difflib.get_close_matches(name, MessageBody.__struct_fields__, n=1, cutoff=NEAR))

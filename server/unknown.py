@@ -15,6 +15,9 @@ from server.errors import BadRequest
 LOGGER = logging.getLogger("paceline.requests")
 OnUnknown = Callable[[BadRequest], None]
 
+MOST_UNKNOWN = 256
+"""Different undeclared names of a body at the most."""
+
 
 class Tolerant(Struct, frozen=True):
     """A shape that lets some undeclared fields pass without a word."""
@@ -42,35 +45,64 @@ def unknown(name: str, known: Iterable[str], prefix: str = "") -> BadRequest:
     return BadRequest(f"{prefix}{name[:64]} is not a field known here.{hint}", param=prefix + name[:64])
 
 
-def pruned(value: Any, info: inspect.Type, path: str, on_unknown: OnUnknown) -> Any:  # noqa: ANN401 - any JSON
-    """JSON without the fields that its declared type does not have, each of which is told.
+class Unknowns:
+    """The undeclared names that a body has, each told once, with the first place where it stands.
+
+    A body of millions of them is refused early: the search for the nearest name is slow.
+    """
+
+    def __init__(self, on_unknown: OnUnknown) -> None:
+        self._on_unknown = on_unknown
+        self._met: set[str] = set()
+        self._told: set[str] = set()
+
+    def count(self, name: str) -> None:
+        """Take note of a name, or raise BadRequest where there are too many."""
+        self._met.add(name)
+        if len(self._met) > MOST_UNKNOWN:
+            said = f"The body has more than {MOST_UNKNOWN} fields that are not known here; send those of the API alone."
+            raise BadRequest(said, param=name[:64])
+
+    def tell(self, name: str, known: Iterable[str], prefix: str = "") -> None:
+        """Say that a name is none of the known ones, unless it was said before."""
+        self.count(name)
+        if name not in self._told:
+            self._told.add(name)
+            self._on_unknown(unknown(name, known, prefix))
+
+
+def pruned(value: Any, info: inspect.Type, path: str, unknowns: Unknowns) -> Any:  # noqa: ANN401 - any JSON
+    """JSON without the fields that its declared type does not have.
 
     What is of another type than declared is left for the decoder to refuse.
     """
     match info:
         case inspect.Metadata(type=inner):
-            return pruned(value, inner, path, on_unknown)
+            return pruned(value, inner, path, unknowns)
         case inspect.UnionType(types=types):
             fitting = next((type_ for type_ in types if _fits(value, type_)), None)
-            return value if fitting is None else pruned(value, fitting, path, on_unknown)
+            return value if fitting is None else pruned(value, fitting, path, unknowns)
         case inspect.ListType(item_type=item) if isinstance(value, list):
-            return [pruned(one, item, f"{path}[{i}]", on_unknown) for i, one in enumerate(value)]
+            return [pruned(one, item, f"{path}[{i}]", unknowns) for i, one in enumerate(value)]
         case inspect.StructType() if isinstance(value, dict):
-            return _known_part(value, info, path, on_unknown)
+            return _known_part(value, info, path, unknowns)
         case _:
             return value
 
 
-def _known_part(whole: dict[str, Any], info: inspect.StructType, path: str, on_unknown: OnUnknown) -> dict[str, Any]:
+def _known_part(whole: dict[str, Any], info: inspect.StructType, path: str, unknowns: Unknowns) -> dict[str, Any]:
     declared = {field.encode_name: field.type for field in info.fields}
     kept = {}
     for name, value in whole.items():
         if name in declared:
-            kept[name] = pruned(value, declared[name], f"{path}.{name}", on_unknown)
-        elif name == info.tag_field or not info.forbid_unknown_fields:
+            kept[name] = pruned(value, declared[name], f"{path}.{name}", unknowns)
+            continue
+        if name == info.tag_field or not info.forbid_unknown_fields:
             kept[name] = value
-        elif not (issubclass(info.cls, Tolerant) and info.cls.lets_pass(name, whole)):
-            on_unknown(unknown(name, declared, f"{path}."))
+            continue
+        unknowns.count(name)
+        if not (issubclass(info.cls, Tolerant) and info.cls.lets_pass(name, whole)):
+            unknowns.tell(name, declared, f"{path}.")
     return kept
 
 

@@ -8,6 +8,7 @@ from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
 from server.call import Chat
 from server.errors import BadRequest
 from server.schema import parse_chat
+from server.unknown import MOST_UNKNOWN
 
 USER = {"role": "user", "content": "hi"}
 
@@ -98,10 +99,31 @@ def test_unknown_fields_are_let_through_and_told_at_every_depth() -> None:
     messages = [{**USER, "mood": 1}, {"role": "assistant", "content": [part, part], "contnt": {"deep": [1]}}]
     fields = {"messages": messages, "stream": True, "stream_options": {"include_usage": True, "x": 2}, "y": 3}
     call = parse_chat(json.dumps(fields).encode(), told.append)
-    paths = ["messages[0].mood", "messages[1].content[0].colour", "messages[1].content[1].colour", "messages[1].contnt"]
+    paths = ["messages[0].mood", "messages[1].content[0].colour", "messages[1].contnt"]  # each name once
     assert [error.param for error in told] == [*paths, "stream_options.x", "y"]
     assert [message.content for message in call.chat.messages] == ["hi", "a\na"]
     assert call.streaming.include_usage
     with pytest.raises(BadRequest) as caught:  # what is known is checked all the same
         parse_chat(json.dumps({"messages": [{"role": "user", "content": 3, "mood": 1}]}).encode(), told.append)
     assert caught.value.param == "messages[0].content"
+
+
+@pytest.mark.parametrize("where", ["at the top", "in an assistant's message", "in many messages"])
+def test_a_body_of_a_hundred_thousand_names_is_refused_before_each_is_compared(where: str) -> None:
+    names = {f"k{i}k": 1 for i in range(100_000)}
+    bodies: dict[str, dict[str, object]] = {
+        "at the top": {"messages": [USER], **names},
+        "in an assistant's message": {"messages": [{"role": "assistant", "content": "a", **names}]},
+        "in many messages": {"messages": [{"role": "assistant", name: 1} for name in names]},
+    }
+    told: list[BadRequest] = []
+    with pytest.raises(BadRequest, match=f"more than {MOST_UNKNOWN} fields"):
+        parse_chat(json.dumps(bodies[where]).encode(), told.append)
+    assert len(told) == (MOST_UNKNOWN if where == "at the top" else 0)
+
+
+def test_a_name_in_every_message_of_a_long_chat_is_told_once() -> None:
+    told: list[BadRequest] = []
+    messages = [{**USER, "mood": i} for i in range(1000)]
+    assert len(parse_chat(json.dumps({"messages": messages}).encode(), told.append).chat.messages) == 1000
+    assert [error.param for error in told] == ["messages[0].mood"]
