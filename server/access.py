@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable, Collection
-from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from server.addresses import is_loopback
 from server.config import Options
 from server.errors import SHOULD_RETRY, Unauthorized
 from server.keys import Keys
@@ -92,14 +92,7 @@ def _cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
 
 def warn_if_open(options: Options, keys: Keys) -> None:
     """Say so where strangers may ask."""
-    if not keys and not options.uds and not _is_loopback(options.host):
+    if not keys and not options.uds and not is_loopback(options.host):
         LOGGER.warning(
             "everyone who can reach %s may use this server: give it an --api-key or an --api-key-file", options.host
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -103,7 +103,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         float, _meta("Engine", "Requests that would wait longer for a slot are answered with 429; 0 takes any.", ge=0)
     ] = 0.0
 
-    host: Annotated[str, _meta("Server", "The address to listen on.")] = "127.0.0.1"
+    host: Annotated[
+        str, _meta("Server", "The address to listen on; 0.0.0.0 is all of IPv4, :: all of IPv6 and IPv4.")
+    ] = "127.0.0.1"
     port: Annotated[int, _meta("Server", "The port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8000
     uds: Annotated[str, _path("Server", "A Unix socket to listen on, instead of an address.")] = ""
     max_body: Annotated[int, _meta("Server", "Bytes of a request body at the most.", ge=1024)] = 16 * 2**20

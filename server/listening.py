@@ -11,16 +11,13 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from server.addresses import Address, addresses
 from server.config import ConfigError, Options
 
 _BACKLOG = 2048
 _PATH_BYTES = 107
 """Of a Unix socket's path at the most, by the size of the kernel's structure."""
-
-_Address = tuple[Any, ...]
-"""As `socket.getaddrinfo` gives them."""
 
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """What stands in the way of one of several addresses of a name, as ::1 of localhost where there is no IPv6."""
@@ -72,7 +69,7 @@ def _ports(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host, which all have the same port; addresses that are not here are left out."""
     sockets: list[socket.socket] = []
     problem: OSError | None = None
-    for family, address in _addresses(host, port):
+    for family, address in addresses(host):
         chosen = sockets[0].getsockname()[1] if sockets and not port else port
         try:
             sockets.append(_bound(family, (address[0], chosen, *address[2:])))
@@ -89,16 +86,7 @@ def _ports(host: str, port: int) -> list[socket.socket]:
     raise ConfigError(_why(host, port, problem)) from problem
 
 
-def _addresses(host: str, port: int) -> list[tuple[int, _Address]]:
-    """What a name stands for, each address once."""
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, ValueError) as error:  # ValueError: no name at all, such as one of 300 letters
-        raise ConfigError(f"host = {host!r} is no address ({error}): choose one of this machine, or 0.0.0.0") from error
-    return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
-
-
-def _bound(family: int, address: _Address) -> socket.socket:
+def _bound(family: int, address: Address) -> socket.socket:
     """A socket with the address for itself; OSError where it cannot be had."""
     try:
         return _bind(family, address, reuse=False)
@@ -108,7 +96,7 @@ def _bound(family: int, address: _Address) -> socket.socket:
     return _bind(family, address, reuse=True)  # past connections that the kernel remembers, not past a server
 
 
-def _bind(family: int, address: _Address, *, reuse: bool) -> socket.socket:
+def _bind(family: int, address: Address, *, reuse: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
