@@ -18,6 +18,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct, inspect
 
 from server.errors import BadRequest
+from server.large_values import LARGE, decode_large
 from server.unknown import OnUnknown, Unknowns, pruned
 
 Body = TypeVar("Body", bound=Struct)
@@ -46,7 +47,7 @@ def read(body: bytes, shape: type[Body], ignored: Collection[str], on_unknown: O
     fields, unknowns = declared(shape), Unknowns(on_unknown)
     values: dict[str, Any] = {}
     for name, raw in _raw_fields(body).items():
-        if bytes(raw).strip() == b"null":
+        if len(raw) <= LARGE and bytes(raw).strip() == b"null":
             continue
         if name in fields:
             values[name] = _decode(name, raw, fields[name], unknowns)
@@ -113,12 +114,22 @@ def _blamed(body: bytes) -> str | None:
 
 
 def _decode(name: str, raw: Raw, field: Field, unknowns: Unknowns) -> Any:  # noqa: ANN401 - each field's own type
+    if len(raw) <= LARGE:
+        return _decode_at_once(name, raw, field, unknowns)
+
+    def decode(text: bytes) -> Any:  # noqa: ANN401 - each field's own type
+        return _decode_at_once(name, text, field, unknowns)
+
+    return decode_large(bytes(raw), name, decode, unknowns, long_list=_takes_long_lists(field.info))
+
+
+def _decode_at_once(name: str, raw: Raw | bytes, field: Field, unknowns: Unknowns) -> Any:  # noqa: ANN401 - each field's
     try:
         return field.decoder.decode(raw)
     except msgspec.ValidationError as error:
         if UNKNOWN.match(str(error)):
             known = pruned(msgspec.json.decode(raw), field.info, name, unknowns)
-            return _decode(name, Raw(msgspec.json.encode(known)), field, unknowns)
+            return _decode_at_once(name, msgspec.json.encode(known), field, unknowns)
         raise _mistyped(name, str(error), field) from error
     except RecursionError as error:
         raise BadRequest(f"{name} is nested too deeply.", param=name) from error
@@ -139,6 +150,17 @@ def _mistyped(name: str, complaint: str, field: Field) -> BadRequest:
         what += f"; it must be one of {', '.join(_choices(field.info))}"
     hint = f" {name} must be {field.words}." if not place else ""
     return BadRequest(f"{path}: {what}.{hint}", param=path)
+
+
+def _takes_long_lists(info: inspect.Type) -> bool:
+    """Whether a list of any length is among what it may be."""
+    match info:
+        case inspect.Metadata(type=inner):
+            return _takes_long_lists(inner)
+        case inspect.UnionType(types=types):
+            return any(_takes_long_lists(type_) for type_ in types)
+        case _:
+            return isinstance(info, inspect.ListType) and info.max_length is None
 
 
 def _inner(info: inspect.Type) -> Iterator[inspect.Type]:

@@ -5,7 +5,8 @@ A declared shape that names some on purpose says so by `lets_pass`. Knows no fie
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct, inspect
@@ -55,6 +56,16 @@ class Unknowns:
         self._on_unknown = on_unknown
         self._met: set[str] = set()
         self._told: set[str] = set()
+        self._placed: Callable[[BadRequest], BadRequest] | None = None
+
+    @contextmanager
+    def within(self, placed: Callable[[BadRequest], BadRequest]) -> Iterator[None]:
+        """For the length of a block, names are of a part of the body, whose place `placed` puts into what is told."""
+        self._placed = placed
+        try:
+            yield
+        finally:
+            self._placed = None
 
     def count(self, name: str) -> None:
         """Take note of a name, or raise BadRequest where there are too many."""
@@ -68,7 +79,8 @@ class Unknowns:
         self.count(name)
         if name not in self._told:
             self._told.add(name)
-            self._on_unknown(unknown(name, known, prefix))
+            error = unknown(name, known, prefix)
+            self._on_unknown(error if self._placed is None else self._placed(error))
 
 
 def pruned(value: Any, info: inspect.Type, path: str, unknowns: Unknowns) -> Any:  # noqa: ANN401 - any JSON
