@@ -18,18 +18,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from scheduler.errors import ModelFolderError
 from scheduler.params import SamplingParams
 from server.call import Call, Chat, ChatCall, CompletionCall, DetokenizeCall, TokenizeCall
 from server.chat_template import ChatTemplate
+from server.encoder import Encoder
 from server.errors import BadRequest, ContextLengthExceeded
 from server.model_files import read_json
 from server.text import StopRule
-
-# How many characters of a text a normalizer may turn into one, to be on the safe side where texts are refused unread.
-SHRINKING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,7 @@ class Prompter:
         self._tokenizer = tokenizer
         self._template = template
         self._limits = limits
-        longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
-        self._most_characters = limits.context * longest * SHRINKING
+        self._encoder = Encoder(tokenizer, limits.context)
 
     @classmethod
     def from_folder(cls, folder: Path, context: int, vocab_size: int, end_tokens: frozenset[int]) -> "Prompter":
@@ -108,24 +105,26 @@ class Prompter:
     def chat(self, call: ChatCall) -> tuple[Prompt, ...]:
         """Prepare the answer to a chat, which is one prompt."""
         text = self._render(call.chat)
-        return (self._ready(call, tuple(self._encode(text, "messages", special=False).ids), "messages", None),)
+        tokens = tuple(self._encoder.fitting(text, "messages", special=False).ids)
+        return (self._ready(call, tokens, "messages", None),)
 
     def tokenize(self, call: TokenizeCall) -> tuple[int, ...]:
         """The tokens of a text or a chat."""
         param, text = (
             ("prompt", call.source) if isinstance(call.source, str) else ("messages", self._render(call.source))
         )
-        return tuple(self._encode(text, param, special=call.add_special_tokens).ids)
+        return tuple(self._encoder.encode(text, param, special=call.add_special_tokens).ids)
 
     def detokenize(self, call: DetokenizeCall) -> str:
         """The text of tokens, special ones included."""
         self._check_ids(call.tokens, "tokens")
-        return str(self._tokenizer.decode(call.tokens, skip_special_tokens=False))
+        (text,) = self._tokenizer.decode_batch([call.tokens], skip_special_tokens=False)  # this one releases the GIL
+        return str(text)
 
     def _completion(self, call: CompletionCall, prompt: str | tuple[int, ...], param: str) -> Prompt:
         if isinstance(prompt, str):
             offsets = call.reporting.echo and call.reporting.logprobs is not None
-            encoding = self._encode(prompt, param, special=True, offsets=offsets)
+            encoding = self._encoder.fitting(prompt, param, special=True, offsets=offsets)
             tokens, starts = tuple(encoding.ids), tuple(start for start, _ in encoding.offsets) if offsets else ()
         else:
             tokens, starts = prompt, ()
@@ -136,21 +135,10 @@ class Prompter:
     def _render(self, chat: Chat) -> str:
         if self._template is None:
             raise BadRequest("This model has no chat template; use /v1/completions.", param="messages")
-        text = self._template.render(chat, self._most_characters)
+        text = self._template.render(chat, self._encoder.most_characters)
         if text is None:
-            raise self._too_long("messages")
+            raise self._encoder.too_long("messages")
         return text
-
-    def _encode(self, text: str, param: str, *, special: bool, offsets: bool = False) -> Encoding:
-        if len(text) > self._most_characters:
-            raise self._too_long(param)
-        # The batch forms are those that release the GIL; the fast one leaves out the offsets.
-        encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
-        (encoding,) = encode([text], add_special_tokens=special)
-        return encoding
-
-    def _too_long(self, param: str) -> ContextLengthExceeded:
-        return ContextLengthExceeded(self._limits.context, self._limits.context, param=param, exact=False)
 
     def _ready(
         self, call: Call, tokens: tuple[int, ...], param: str, text: str | None, offsets: tuple[int, ...] = ()
