@@ -1,14 +1,15 @@
 """The handlers: parse, prepare, submit, render; no logic of their own. They know neither onnxruntime nor threads."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.answer import check_size, generation
-from server.call import Call
+from server.aside import Aside
+from server.call import Call, ChatCall, CompletionCall, DetokenizeCall, TokenizeCall
 from server.cards import model_card, model_list, tokenized
 from server.errors import NotFound
 from server.ids import chat_id, completion_id
@@ -25,9 +26,14 @@ from server.render import (
 from server.reply import EventReply, LaterReply, json_reply
 from server.schema import parse_chat, parse_completion, parse_detokenize, parse_tokenize, request_id_of
 from server.service import Service
+from server.stretches import in_stretches
 
 Reply = Response | LaterReply | EventReply
 Handler = Callable[[Request], Awaitable[Reply]]
+Parsed = TypeVar("Parsed", Call, CompletionCall, ChatCall, TokenizeCall, DetokenizeCall)
+TOKEN_BYTES = 16
+"""Bytes of a body that take about as long as a token that is echoed."""
+
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -36,22 +42,23 @@ class Endpoints:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._aside = Aside()
 
     async def completions(self, request: Request) -> Reply:
         """`POST /v1/completions`."""
-        call = parse_completion(await self._named_body(request), self._service.on_unknown, self._service.defaults)
-        self._check_model(call.model)
-        check_size(self._service, len(call.prompts), call.n)
-        prompts = await to_thread.run_sync(self._service.prompter.completion, call)
-        return self._answer(request, call, completion_id(), prompts, CompletionRenderer)
+        body, service = await self._named_body(request), self._service
+        call = await self._parsed(body, lambda: parse_completion(body, service.on_unknown, service.defaults))
+        check_size(service, len(call.prompts), call.n)
+        prompts = await self._aside.in_thread(len(body), lambda: service.prompter.completion(call))
+        return await self._answer(request, call, completion_id(), prompts, CompletionRenderer)
 
     async def chat_completions(self, request: Request) -> Reply:
         """`POST /v1/chat/completions`."""
-        call = parse_chat(await self._named_body(request), self._service.on_unknown, self._service.defaults)
-        self._check_model(call.model)
-        check_size(self._service, 1, call.n)
-        prompts = await to_thread.run_sync(self._service.prompter.chat, call)
-        return self._answer(request, call, chat_id(), prompts, ChatRenderer)
+        body, service = await self._named_body(request), self._service
+        call = await self._parsed(body, lambda: parse_chat(body, service.on_unknown, service.defaults))
+        check_size(service, 1, call.n)
+        prompts = await self._aside.in_thread(len(body), lambda: service.prompter.chat(call))
+        return await self._answer(request, call, chat_id(), prompts, ChatRenderer)
 
     async def cancel(self, request: Request) -> Reply:
         """`POST /v1/requests/{id}/cancel`: by the reply's id, or the request's."""
@@ -65,17 +72,18 @@ class Endpoints:
 
     async def tokenize(self, request: Request) -> Reply:
         """`POST /tokenize`."""
-        call = parse_tokenize(await self._body(request), self._service.on_unknown)
-        self._check_model(call.model)
-        tokens = await to_thread.run_sync(self._service.prompter.tokenize, call)
-        spelled = [self._service.vocabulary.spelling_of(token).decode(errors="replace") for token in tokens]
-        return json_reply(tokenized(tokens, spelled if call.strings else None, self._service.cards[0].max_model_len))
+        body, service = await self._body(request), self._service
+        call = await self._parsed(body, lambda: parse_tokenize(body, service.on_unknown))
+        tokens = await self._aside.in_thread(len(body), lambda: service.prompter.tokenize(call))
+        spelled = (service.vocabulary.spelling_of(token).decode(errors="replace") for token in tokens)
+        work = tokenized(tokens, spelled if call.strings else None, service.cards[0].max_model_len)
+        return json_reply(await in_stretches(work))
 
     async def detokenize(self, request: Request) -> Reply:
         """`POST /detokenize`."""
-        call = parse_detokenize(await self._body(request), self._service.on_unknown)
-        self._check_model(call.model)
-        text = await to_thread.run_sync(self._service.prompter.detokenize, call)
+        body, service = await self._body(request), self._service
+        call = await self._parsed(body, lambda: parse_detokenize(body, service.on_unknown))
+        text = await self._aside.in_thread(len(body), lambda: service.prompter.detokenize(call))
         return json_reply(msgspec.json.encode({"prompt": text}))
 
     async def openapi(self, _: Request) -> Reply:
@@ -121,16 +129,26 @@ class Endpoints:
         """`GET /version`."""
         return json_reply(msgspec.json.encode(self._service.versions))
 
-    def _answer(self, request: Request, call: Call, id_: str, prompts: Sequence[Prompt], make: type[Renderer]) -> Reply:
+    async def _answer(
+        self, request: Request, call: Call, id_: str, prompts: Sequence[Prompt], make: type[Renderer]
+    ) -> Reply:
         """Say how the prepared prompts are answered; they are submitted when the answer begins."""
         streaming = call.streaming
-        made = generation(
-            self._service, call, prompts, id_, [request.state.request_id], getattr(request.state, "key", "")
+        names, key = [request.state.request_id], getattr(request.state, "key", "")
+        echoed = sum(len(prompt.tokens) for prompt in prompts) if call.reporting.echo else 0
+        made = await self._aside.run(
+            TOKEN_BYTES * echoed, lambda: generation(self._service, call, prompts, id_, names, key)
         )
         renderer = make(Head(id_, call.model or self._service.name), include_usage=streaming.include_usage)
         if not streaming.wanted:
             return LaterReply(lambda: made.reply(renderer))
         return EventReply(made.events(renderer, usage=streaming.include_usage, continuous=streaming.continuous_usage))
+
+    async def _parsed(self, body: bytes, parse: Callable[[], Parsed]) -> Parsed:
+        """The call that a body makes of the model that is served."""
+        call = await self._aside.run(len(body), parse)
+        self._check_model(call.model)
+        return call
 
     def _check_model(self, name: str) -> None:
         if name and name not in {card.id for card in self._service.cards}:
@@ -139,7 +157,7 @@ class Endpoints:
     async def _named_body(self, request: Request) -> bytes:
         """The body of a request that may name itself; from here on it goes by that name, in its refusal too."""
         body = await self._body(request)
-        if name := request_id_of(body):
+        if name := await self._aside.run(len(body), lambda: request_id_of(body)):
             request.state.request_id = name
             if (record := CURRENT.get()) is not None:
                 record.id = name

@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from server.aside import share_the_interpreter
 from server.bridge import Bridge
 from server.config import ConfigError, Options
 from server.protocol import Limits, limited
@@ -43,6 +44,7 @@ class HttpServer(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> int:  # type: ignore[override]
         """Serve those who come to the sockets; the exit status."""
+        share_the_interpreter()
         with suppress(SystemExit):  # uvicorn has said why it cannot start
             super().run(sockets)
         return self._status if self.started else 1

@@ -4,11 +4,10 @@ There may be very many, hence each shape is work that can be interrupted, and it
 """
 
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
+from server.json_list import JsonList
 from server.scores import Score, Spelled
 from server.stretches import Work, batches
 
@@ -59,22 +58,9 @@ BATCH = 16
 """Scores that are rendered without an interruption; each may tell of twenty tokens more."""
 
 
-class _List:
-    """A JSON list, made a few items at a time."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def add(self, items: list[Any]) -> None:
-        self._parts.append(msgspec.json.encode(items)[1:-1])
-
-    def whole(self) -> Raw:
-        return Raw(b"[" + b",".join(self._parts) + b"]")
-
-
 def completion_logprobs(scores: Iterable[Score]) -> Work[CompletionLogprobs]:
     """The scores as `/v1/completions` shows them."""
-    tokens, logprobs, tops, offsets = _List(), _List(), _List(), _List()
+    tokens, logprobs, tops, offsets = JsonList(), JsonList(), JsonList(), JsonList()
     for batch in batches(scores, BATCH):
         tokens.add([score.chosen.text for score in batch])
         logprobs.add([score.chosen.logprob for score in batch])
@@ -86,7 +72,7 @@ def completion_logprobs(scores: Iterable[Score]) -> Work[CompletionLogprobs]:
 
 def chat_logprobs(scores: Iterable[Score]) -> Work[ChatLogprobs]:
     """The scores as `/v1/chat/completions` shows them."""
-    content = _List()
+    content = JsonList()
     for batch in batches(scores, BATCH):
         content.add(
             [
@@ -100,7 +86,7 @@ def chat_logprobs(scores: Iterable[Score]) -> Work[ChatLogprobs]:
 
 def prompt_logprobs(scores: Iterable[Score]) -> Work[PromptLogprobs]:
     """The scores as vLLM shows a prompt's."""
-    told = _List()
+    told = JsonList()
     for batch in batches(scores, BATCH):
         told.add([_of_prompt(score) for score in batch])
         yield

@@ -1,0 +1,40 @@
+"""Where work on what a client sent is done: at once, or in a thread where it may be long. Knows no work."""
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+T = TypeVar("T")
+
+LITTLE = 2**15
+"""Bytes whose work is done sooner than a thread is woken."""
+
+MUCH = 2**20
+"""Bytes from which on one piece of work is done at a time: several would take the processor from the model."""
+
+
+SWITCH = 0.001
+"""Seconds after which a thread that computes in Python makes way for one that waits. Python's own 5 ms add up: the
+scheduler's thread asks for the interpreter a dozen times a step, the event loop's for each thing that happens."""
+
+
+def share_the_interpreter() -> None:
+    """Let threads wait less for each other, in the whole process."""
+    sys.setswitchinterval(SWITCH)
+
+
+class Aside:
+    """Does work, and lets the event loop go on meanwhile."""
+
+    def __init__(self) -> None:
+        self._turn = CapacityLimiter(1)
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """Do work on so many bytes, in a thread unless they are few."""
+        return work() if size <= LITTLE else await self.in_thread(size, work)
+
+    async def in_thread(self, size: int, work: Callable[[], T]) -> T:
+        """Do work on so many bytes in a thread."""
+        return await to_thread.run_sync(work, limiter=self._turn if size >= MUCH else None)
