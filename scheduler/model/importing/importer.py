@@ -16,6 +16,7 @@ from scheduler.model.importing.gguf_source import gguf_files, read_gguf
 from scheduler.model.importing.graph_file import save
 from scheduler.model.importing.logical import LogicalModel
 from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
+from scheduler.model.importing.naming import model_inside
 from scheduler.model.importing.pack import pack
 from scheduler.model.importing.precision import Precision, Quantiser, decide
 from scheduler.model.importing.progress import Progress
@@ -96,7 +97,8 @@ def source_files(source: Path) -> list[Path]:
     if (source / CONFIG).is_file():
         return genai_files(source)
     message = f"{source} is neither a GGUF file nor a folder with a {CONFIG}"
-    raise BrokenSource(f"{message}: give the path of a model")
+    inside = model_inside(source, CONFIG)
+    raise BrokenSource(f"{message}: give the path of a model" + (f", as {inside} is" if inside else ""))
 
 
 def _is_gguf(source: Path) -> bool:

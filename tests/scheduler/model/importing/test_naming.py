@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.model.importing import ImportOptions, Silent, cached_import
+from scheduler.model.importing import BrokenSource, ImportOptions, Silent, cached_import
 from scheduler.model.importing.manifest import read_manifest
 from scheduler.model.importing.naming import cache_name, folder_name
 from tests.conftest import model_folder
@@ -61,6 +61,18 @@ def test_a_snapshot_of_links_is_imported_under_the_hub_s_name(weights: str, tmp_
     assert packed.parent == tmp_path / "cache"
     assert packed.name.startswith("org--name-")
     assert not [path for path in packed.iterdir() if path.is_symlink()]
+
+
+@pytest.mark.parametrize("above", ["models--org--name", "models--org--name/snapshots"])
+def test_a_folder_above_the_snapshot_is_refused_with_the_snapshot_s_path(above: str, tmp_path: Path) -> None:
+    source = snapshot(tmp_path, [path for path in model_folder("llama-int4").iterdir() if path.is_file()])
+    with pytest.raises(BrokenSource, match=f"as {source} is$"):
+        cached_import(tmp_path / above, tmp_path / "cache", ImportOptions(), Silent())
+
+
+def test_a_folder_without_any_model_is_refused_as_such(tmp_path: Path) -> None:
+    with pytest.raises(BrokenSource, match=r"give the path of a model$"):
+        cached_import(tmp_path, tmp_path / "cache", ImportOptions(), Silent())
 
 
 def test_a_gguf_file_behind_a_link_keeps_the_link_s_name(tmp_path: Path) -> None:
