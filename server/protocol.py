@@ -17,6 +17,7 @@ from server.errors import ApiError, BadRequest, Unavailable, body
 from server.http_errors import HeadTooLarge, MethodNotAllowed, RequestIncomplete
 from server.patience import Patience
 from server.reply import error_reply
+from server.unread import Unread
 from server.wire import tidy, without_upgrade
 
 PATIENCE = 5.0
@@ -25,11 +26,19 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of a request's line and headers at the most, connections at once, and seconds between a request's bytes."""
+    """How much of strangers is borne.
+
+    Attributes:
+        head: bytes of a request's line and headers.
+        connections: at once.
+        seconds: between a request's bytes.
+        unread: seconds in which a client takes nothing of an answer.
+    """
 
     head: int
     connections: int
     seconds: float
+    unread: float = 120.0
 
 
 def limited(limits: Limits) -> type[HttpToolsProtocol]:
@@ -52,6 +61,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Serve the connection, or only apologise on it."""
         super().connection_made(transport)
         self._patience = Patience(self.limits.seconds)
+        self._unread = Unread(transport, self.loop, self.limits.unread)
         self._await_request()
         if len(self.connections) > self.limits.connections:
             self.app = _too_many
@@ -61,7 +71,18 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for nothing any more."""
         if self._watch is not None:
             self._watch.cancel()
+        self._unread.end()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client is slower than its answer."""
+        super().pause_writing()
+        self._unread.begin()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        self._unread.end()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; refuse a head that grows without an end."""

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -62,6 +63,21 @@ async def torn(_: Request) -> Response:
     return StreamingResponse(pieces())
 
 
+async def endless(_: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield b"." * 2**16
+        finally:
+            OVER.set()
+
+    return StreamingResponse(pieces())
+
+
+OVER = threading.Event()
+
+
 @asynccontextmanager
 async def lifespan(_: Starlette) -> AsyncIterator[None]:
     yield
@@ -69,10 +85,10 @@ async def lifespan(_: Starlette) -> AsyncIterator[None]:
 
 @pytest.fixture(scope="module")
 def faulty() -> Iterator[str]:
-    """The application with two routes more, which fail; nobody asks for its service."""
-    routes = [Route("/broken", broken), Route("/torn", torn)]
+    """The application with some routes more; nobody asks for its service."""
+    routes = [Route("/broken", broken), Route("/torn", torn), Route("/endless", endless)]
     app = make_app(Endpoints(cast("Service", None)), lifespan, routes=routes)
-    protocol = limited(Limits(65536, 100, 15.0))
+    protocol = limited(Limits(65536, 100, seconds=15.0, unread=0.3))
     server = uvicorn.Server(uvicorn.Config(app, port=0, http=protocol, ws="none", log_config=None, access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
@@ -80,6 +96,15 @@ def faulty() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(faulty: str) -> None:
+    address = httpx.URL(faulty)
+    with socket.create_connection((address.host, address.port or 80), timeout=60) as connection:
+        connection.sendall(b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert OVER.wait(60)  # nothing is read
+        (last,) = deque(iter(lambda: connection.recv(2**20), b""), maxlen=1)
+    assert not last.endswith(b"0\r\n\r\n")
 
 
 def test_an_error_of_the_server_s_own_is_logged_once_and_says_that_the_connection_closes(
