@@ -1,6 +1,5 @@
 """Where work on what a client sent is done: at once, or in a thread where it may be long. Knows no work."""
 
-import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,16 +12,6 @@ LITTLE = 2**15
 
 MUCH = 2**20
 """Bytes from which on one piece of work is done at a time: several would take the processor from the model."""
-
-
-SWITCH = 0.001
-"""Seconds after which a thread that computes in Python makes way for one that waits. Python's own 5 ms add up: the
-scheduler's thread asks for the interpreter a dozen times a step, the event loop's for each thing that happens."""
-
-
-def share_the_interpreter() -> None:
-    """Let threads wait less for each other, in the whole process."""
-    sys.setswitchinterval(SWITCH)
 
 
 class Aside:

@@ -12,9 +12,9 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from server.aside import share_the_interpreter
 from server.bridge import Bridge
 from server.config import ConfigError, Options
+from server.interpreter import keep_what_is_there, share_the_interpreter
 from server.protocol import Limits, limited
 
 LOGGER = logging.getLogger("paceline.server")
@@ -78,6 +78,7 @@ class HttpServer(uvicorn.Server):
             self._status = 1
             self.should_exit = True
             return
+        keep_what_is_there()
         self._ready(self._address())
         await self._mourn()
 
