@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from scheduler.model.importing import ImportOptions, import_model
 from scheduler.model.importing.choices import report_choices
+from scheduler.model.importing.made import REPORT
 from scheduler.model.importing.quality_report import render
 from server.bench.command import bench as bench_command
 from server.config import Effective, load
@@ -81,7 +82,7 @@ def import_(source: Path, target: Path, report: bool, **chosen: Any) -> None:  #
             CONSOLE.print(f"  - {line}", highlight=False)
         if report:
             measured = report_choices(source, target.resolve().parent, options, progress)
-            (target / "quality.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2))
+            (target / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=2))
             CONSOLE.print(render(measured))
         CONSOLE.print(f"Serve it with: paceline serve {target}")
         return 0

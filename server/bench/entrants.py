@@ -63,7 +63,7 @@ class Peers:
     def _default(self) -> Path:
         """The default model's GGUF file, kept for the peers; paceline itself keeps the packed folder alone."""
         kept = self._cache / f"bench-{DEFAULT_NAME}.gguf"
-        with locked(kept):
+        with locked(kept, self._progress):
             if not kept.is_file():
                 with fetched_default(kept, self._progress) as fetched:
                     shutil.move(fetched, kept)

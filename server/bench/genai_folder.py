@@ -14,6 +14,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from scheduler.model.importing.gguf_source import read_gguf
 from scheduler.model.importing.logical import dimensions
+from scheduler.model.importing.made import check_replaceable
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.target import locked, write_folder
 
@@ -26,10 +27,10 @@ _INLINE = 256  # bytes; smaller tensors stay in the graph
 
 def genai_folder(gguf: Path, folder: Path, progress: Progress) -> Path:
     """Make the folder, unless it is there already."""
-    with locked(folder):
+    with locked(folder, progress):
         if not (folder / CONFIG).is_file():
             progress.start("write an int4 folder for onnxruntime-genai", None)
-            write_folder(folder, lambda work: _fill(gguf, work))
+            write_folder(folder, lambda work: _fill(gguf, work), check_replaceable)
             progress.done()
     return folder
 

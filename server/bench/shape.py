@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers.pre_tokenizers import ByteLevel
 
-from scheduler.model.importing import FORMAT, ImportOptions, Progress, read_manifest
+from scheduler.model.importing import FORMAT, ImportOptions, Progress
 from scheduler.model.importing.gguf_file import LlamaShape
 from scheduler.model.importing.gguf_source import read_llama
 from scheduler.model.importing.importer import import_logical
+from scheduler.model.importing.made import damage
 from scheduler.model.importing.manifest import SourceRecord
 from scheduler.model.importing.target import locked
 
@@ -103,11 +104,11 @@ def shape_folder(name: str, cache: Path, progress: Progress) -> Path:
     options, shape = ImportOptions(name=f"random {name}", activations="8"), SHAPES[name]
     digest = hashlib.sha256(f"{FORMAT} {shape} {msgspec.json.encode(options).decode()}".encode()).hexdigest()
     folder = cache / f"bench-{name}-{digest[:16]}"
-    with locked(folder):
-        if read_manifest(folder) is None:
+    with locked(folder, progress):
+        if not folder.exists() or damage(folder) is not None:
             logical = read_llama(RandomLlama(folder, shape))
             record = SourceRecord(path=name, kind="gguf", sha256=digest)
-            import_logical(logical, folder, options, progress, lambda: record)
+            import_logical(logical, folder, options, progress, lambda: record, "bench")
     return folder
 
 

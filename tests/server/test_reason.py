@@ -7,7 +7,7 @@ import pytest
 
 from server.config import ConfigError
 from server.reason import reason
-from tests.conftest import Packed
+from tests.conftest import Packed, model_folder
 from tests.server.live import told
 
 
@@ -39,6 +39,16 @@ def test_markup_in_a_path_is_shown_as_it_is(tmp_path: Path) -> None:
     status, said = told("serve", str(tmp_path / "[bold]x[/nothing]"), "--cache-dir", str(tmp_path), "--port", "0")
     assert status == 1
     assert "[bold]x[/nothing]" in said
+
+
+def test_an_import_into_the_folder_one_is_in_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, said = told("import", str(model_folder("llama-int4")), ".")
+    assert status == 1
+    assert said.startswith(f"paceline: {tmp_path} is there already")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("spoiled", ["genai_config.json", "paceline.json", "tokenizer.json", "model.onnx"])

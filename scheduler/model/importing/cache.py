@@ -5,16 +5,20 @@ of the options that change the graph. Knows when an import is due; not how it is
 """
 
 import hashlib
+import logging
 from pathlib import Path
 
 import msgspec
 
 from scheduler.model.importing.default_model import DEFAULT_NAME, DEFAULT_SAMPLING, DEFAULT_SHA256, fetched_default
 from scheduler.model.importing.importer import import_locked, source_files
+from scheduler.model.importing.made import check_replaceable, damage
 from scheduler.model.importing.manifest import FORMAT, ImportOptions, read_manifest
 from scheduler.model.importing.naming import cache_name
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.target import locked
+
+LOGGER = logging.getLogger(__name__)
 
 
 def cached_import(source: Path | None, cache: Path, options: ImportOptions, progress: Progress) -> Path:
@@ -50,24 +54,28 @@ def cached_import(source: Path | None, cache: Path, options: ImportOptions, prog
 
 def _once(target: Path, options: ImportOptions, progress: Progress, source: Path | None) -> Path:
     """Import under the target's lock, unless another import made the target while this one waited."""
-    if _finished(target, options):
-        return target
-    with locked(target):
-        if not _finished(target, options):
-            if source is None:
-                with fetched_default(target, progress) as file:
-                    import_locked(file, target, options, progress)
-            else:
-                import_locked(source, target, options, progress)
+    if not target.exists() or damage(target) is not None:
+        with locked(target, progress):
+            _make(target, options, progress, source)
+    manifest = read_manifest(target)
+    assert manifest is not None  # it was made or seen to be whole
+    manifest.check(msgspec.structs.replace(options, weights="auto", activations="auto", kv_cache="auto"))
     return target
 
 
-def _finished(target: Path, options: ImportOptions) -> bool:
-    manifest = read_manifest(target)
-    if manifest is None:
-        return False
-    manifest.check(msgspec.structs.replace(options, weights="auto", activations="auto", kv_cache="auto"))
-    return True
+def _make(target: Path, options: ImportOptions, progress: Progress, source: Path | None) -> None:
+    """Import, unless the target is there and whole; for a caller who holds its lock."""
+    if target.exists():
+        lacking = damage(target)
+        if lacking is None:
+            return
+        LOGGER.warning("%s is damaged (%s) and is imported anew", target, lacking)
+        check_replaceable(target)
+    if source is None:
+        with fetched_default(target, progress) as file:
+            import_locked(file, target, options, progress, "cache")
+    else:
+        import_locked(source, target, options, progress, "cache")
 
 
 def _key(parts: list[str]) -> str:

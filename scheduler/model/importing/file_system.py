@@ -3,28 +3,59 @@
 Network and user-space file systems (NFS, CIFS, Lustre, FUSE) refuse one or the other with an error of their own choice.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 
+_HERE = -100  # AT_FDCWD
+_EXCHANGE = 2  # RENAME_EXCHANGE
 _LACKING = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EBADF}
 
 
-def lock(handle: int) -> bool:
-    """Wait for a file's lock and hold it; False where the file system has no locks.
+class Lock(Enum):
+    """What came of asking for a lock: it is held, somebody else holds it, or the file system has none."""
+
+    HELD = auto()
+    BUSY = auto()
+    LACKING = auto()
+
+
+def lock(handle: int, *, wait: bool) -> Lock:
+    """Ask for a file's lock, and wait for it or not.
 
     Raises:
-        OSError: it has them, and this one cannot be had.
+        OSError: there are locks, and this one cannot be had.
     """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Lock.BUSY
     except OSError as error:
         if error.errno not in _LACKING:
             raise
+        return Lock.LACKING
+    return Lock.HELD
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two files or folders in one move; False where the system cannot.
+
+    Raises:
+        OSError: it can, and these may not be swapped.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):  # a C library other than GNU's
         return False
-    return True
+    if libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _LACKING:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
 
 
 def flush(path: Path) -> None:

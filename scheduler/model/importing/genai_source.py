@@ -19,7 +19,7 @@ from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.rope_switch import resolve_rope_switch
 
 CONFIG = "genai_config.json"
-_CARRIED = (
+CARRIED = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
@@ -64,7 +64,7 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
         config=config,
         max_context=min([own, *_table_lengths(model.graph)]),
         rope_switch=switch,
-        copies=tuple(path for name in _CARRIED if (path := folder / name).is_file()),
+        copies=tuple(path for name in CARRIED if (path := folder / name).is_file()),
         links=_data_files(model, folder),
         notes=(_UNPRUNED,) if pruned else (),
     )
@@ -80,7 +80,7 @@ def genai_files(folder: Path) -> list[Path]:
     """
     decoder = _read_config(folder / CONFIG)["model"]["decoder"]
     graph = folder / decoder["filename"]
-    tokenizer = [path for name in _CARRIED if (path := folder / name).is_file()]
+    tokenizer = [path for name in CARRIED if (path := folder / name).is_file()]
     return sorted({folder / CONFIG, graph, *_data_files(_read_graph(graph), folder), *tokenizer})
 
 

@@ -8,14 +8,24 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
 import onnx_ir as ir
 
-from scheduler.model.importing.errors import BrokenSource
+from scheduler.model.importing.errors import BrokenSource, ImportFailed
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
 from scheduler.model.importing.gguf_source import gguf_files, read_gguf
 from scheduler.model.importing.graph_file import save
 from scheduler.model.importing.logical import LogicalModel
-from scheduler.model.importing.manifest import ImportOptions, Manifest, SourceRecord, now, versions, write_manifest
+from scheduler.model.importing.made import check_replaceable, check_source, check_target, sizes
+from scheduler.model.importing.manifest import (
+    ImportOptions,
+    Manifest,
+    Purpose,
+    SourceRecord,
+    now,
+    versions,
+    write_manifest,
+)
 from scheduler.model.importing.naming import model_inside
 from scheduler.model.importing.pack import pack
 from scheduler.model.importing.precision import Precision, Quantiser, decide
@@ -30,27 +40,40 @@ GRAPH = "model.onnx"
 def import_model(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
     """Make a packed folder of a GGUF file or a folder of onnxruntime-genai.
 
-    The target appears whole or not at all; one that is there already is replaced whole.
+    The target appears whole or not at all. An older packed folder is replaced whole; nothing else is, and the source is
+    never written to.
 
     Raises:
         UnsupportedModel: The source needs what the packed form does not have.
         BrokenSource: Files are missing or unreadable.
-        ImportFailed: The target cannot be written, or the options do not fit the model.
+        ImportFailed: The target cannot be written or replaced, or the options do not fit the model.
 
     """
-    with locked(target):
+    check_source(source)
+    target = _resolved(target)
+    check_target(_resolved(source), target)
+    with locked(target, progress):
         return import_locked(source, target, options, progress)
 
 
-def import_locked(source: Path, target: Path, options: ImportOptions, progress: Progress) -> Manifest:
-    """As `import_model`, for a caller who holds the target's lock."""
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
+        raise ImportFailed(f"{path} leads nowhere ({error}): choose another path") from error
+
+
+def import_locked(
+    source: Path, target: Path, options: ImportOptions, progress: Progress, purpose: Purpose = "import"
+) -> Manifest:
+    """As `import_model`, for a caller who holds the target's lock and knows that it may be replaced."""
     files = source_files(source)
     logical = read_gguf(source, options.context) if _is_gguf(source) else read_genai(source, options.context)
 
     def record() -> SourceRecord:
         return SourceRecord(path=source.name, kind=logical.kind, sha256=_digest(files, progress))
 
-    return import_logical(logical, target, options, progress, record)
+    return import_logical(logical, target, options, progress, record, purpose)
 
 
 def import_logical(
@@ -59,6 +82,7 @@ def import_logical(
     options: ImportOptions,
     progress: Progress,
     record: Callable[[], SourceRecord],
+    purpose: Purpose,
 ) -> Manifest:
     """Pack, quantise and write a logical model, for a caller who holds the target's lock.
 
@@ -78,10 +102,11 @@ def import_logical(
             detach(logical.model.graph)
         notes.extend(Quantiser(logical.model, logical.max_context, folder, progress).run(precision))
         notes.extend(_write_graph(logical, folder, progress, keep))
-        made.append(_manifest(logical, options, precision, record(), notes))
+        manifest = _manifest(logical, options, precision, record(), notes)
+        made.append(msgspec.structs.replace(manifest, purpose=purpose, files=sizes(folder)))
         write_manifest(folder, made[0])
 
-    write_folder(target, fill)
+    write_folder(target, fill, check_replaceable)
     return made[0]
 
 

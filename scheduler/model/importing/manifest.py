@@ -20,6 +20,8 @@ FILE = "paceline.json"
 Weights = Literal["auto", "keep", "int8", "float32"]
 Activations = Literal["auto", "8", "16"]
 KvCache = Literal["auto", "float32", "int8"]
+Purpose = Literal["import", "cache", "bench"]
+"""Who made a folder: the command of that name, or a server for its cache."""
 
 
 class ImportOptions(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     `weights` and `kv_cache` are what the options came to; `max_context` is the longest context that can be served, in
     tokens; `vocab_size` the width of the logits;
-    `created` is UTC in ISO form.
+    `created` is UTC in ISO form; `files` are the bytes of the folder's other files by name, empty in older manifests.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Manifest(msgspec.Struct, frozen=True):
     created: str
     versions: dict[str, str]
     format: int = FORMAT
+    purpose: Purpose = "import"
+    files: dict[str, int] = {}
 
     def check(self, options: ImportOptions) -> None:
         """See that this version can serve the folder as the options want it.

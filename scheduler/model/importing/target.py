@@ -7,7 +7,9 @@ files and locks, nothing of models.
 
 import logging
 import os
+import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,18 +17,19 @@ from glob import escape
 from pathlib import Path
 
 from scheduler.model.importing.errors import ImportFailed
-from scheduler.model.importing.file_system import flush, lock, open_to_readers
+from scheduler.model.importing.file_system import Lock, exchange, flush, lock, open_to_readers
 from scheduler.model.importing.progress import Progress
 
 LOGGER = logging.getLogger(__name__)
 _CHUNK = 16 << 20
+_SCRATCH = re.compile(r"[a-z0-9_]{8}")  # what tempfile appends
 
 
 @contextmanager
-def locked(target: Path) -> Iterator[None]:
-    """Hold the target's lock, and remove what dead imports of it left.
+def locked(target: Path, progress: Progress) -> Iterator[None]:
+    """Hold the target's lock, and remove what dead imports of it left; whoever has to wait says for whom.
 
-    The lock dies with its holder; its file stays behind, empty, so that nobody locks a file that was removed.
+    The lock dies with its holder; its file stays behind, so that nobody locks a file that was removed.
 
     Raises:
         ImportFailed: The folder that holds the target cannot be written.
@@ -39,28 +42,41 @@ def locked(target: Path) -> Iterator[None]:
     except OSError as error:
         raise ImportFailed(f"{target.parent} cannot be written ({error}): choose another place") from error
     try:
-        if _lock(handle, target):
+        if _lock(handle, target, progress):
             _sweep(target)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, target: Path) -> bool:
-    """Wait for the lock; False where there are none, and another import's work cannot be told from a dead one's."""
+def _lock(handle: int, target: Path, progress: Progress) -> bool:
+    """Wait for the lock; False where there are none, and another import's work cannot be told from a dead one's.
+
+    Its file says who holds it, for others to read while they wait.
+    """
     try:
-        held = lock(handle)
+        found = lock(handle, wait=False)
+        if found is Lock.BUSY:
+            progress.start(f"wait for {_holder(handle)}, which makes {target.name} at this moment", None)
+            found = lock(handle, wait=True)
+            progress.done()
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
     except OSError as error:
         raise ImportFailed(f"{target.parent} cannot be locked ({error}): choose another place") from error
-    if not held:
+    if found is Lock.LACKING:
         LOGGER.warning("the file system of %s has no locks: let one import at a time write there", target.parent)
-    return held
+    return found is Lock.HELD
 
 
-def write_folder(target: Path, fill: Callable[[Path], object]) -> None:
+def _holder(handle: int) -> str:
+    return os.pread(handle, 200, 0).decode(errors="replace") or "another import"
+
+
+def write_folder(target: Path, fill: Callable[[Path], object], check: Callable[[Path], object]) -> None:
     """Make the target what `fill` writes into the folder it is given; an older target is replaced whole.
 
-    The caller holds the target's lock.
+    The caller holds the target's lock. `check` is given an older target before that, and raises to keep it.
 
     Raises:
         ImportFailed: The disk is full or the place cannot be written.
@@ -71,6 +87,8 @@ def write_folder(target: Path, fill: Callable[[Path], object]) -> None:
             fill(work)
             open_to_readers(work)
             _flush(work)
+            if target.exists():
+                check(target)
             _replace(work, target)
     except OSError as error:
         raise ImportFailed(f"{target} could not be written ({error}): make room, or choose another place") from error
@@ -87,7 +105,12 @@ def scratch(target: Path) -> Iterator[Path]:
 
 
 def _sweep(target: Path) -> None:
+    """Remove what dead imports left, but for an older target that one of them had put aside and not replaced."""
     for left in target.parent.glob(f"{escape(_prefix(target))}*"):
+        if not _SCRATCH.fullmatch(left.name.removeprefix(_prefix(target))) or left.is_symlink() or not left.is_dir():
+            continue  # somebody else's, of a like name
+        if not target.exists() and (left / target.name).is_dir():
+            (left / target.name).rename(target)
         shutil.rmtree(left, ignore_errors=True)
 
 
@@ -129,12 +152,15 @@ def _flush(folder: Path) -> None:
 
 
 def _replace(work: Path, target: Path) -> None:
-    """Give the finished folder its name. A folder cannot be renamed over a full one, so an older one steps aside."""
-    if target.exists():
+    """Give the finished folder its name. An older one takes that of the folder for work, which its maker removes.
+
+    A folder cannot be renamed over a full one: where the file system cannot exchange two names, the older steps aside.
+    """
+    if not target.exists():
+        work.rename(target)
+    elif not exchange(work, target):
         aside = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
         target.rename(aside / target.name)
         work.rename(target)
         shutil.rmtree(aside, ignore_errors=True)
-    else:
-        work.rename(target)
     flush(target.parent)

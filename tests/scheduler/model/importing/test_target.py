@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.model.importing import ImportOptions, Silent, cached_import, import_model, read_manifest
+from scheduler.model.importing.made import check_replaceable
 from scheduler.model.importing.target import link_or_copy, locked, write_folder
 from tests.scheduler.model.importing.tiny_gguf import TinyLlama
 
@@ -55,12 +56,12 @@ def test_imports_of_one_target_at_once_end_in_one_whole_folder(tmp_path: Path) -
 
 def test_a_failure_keeps_the_folder_that_was_there(tmp_path: Path) -> None:
     target = tmp_path / "packed"
-    with locked(target):
-        write_folder(target, lambda folder: (folder / "old").touch())
+    with locked(target, Silent()):
+        write_folder(target, lambda folder: (folder / "model.onnx").touch(), check_replaceable)
         with pytest.raises(ZeroDivisionError):
-            write_folder(target, lambda folder: (folder / "new").write_text(str(1 // 0)))
-        assert [path.name for path in target.iterdir()] == ["old"]
-        write_folder(target, lambda folder: (folder / "new").touch())
+            write_folder(target, lambda folder: (folder / "new").write_text(str(1 // 0)), check_replaceable)
+        assert [path.name for path in target.iterdir()] == ["model.onnx"]
+        write_folder(target, lambda folder: (folder / "new").touch(), check_replaceable)
     assert [path.name for path in target.iterdir()] == ["new"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".packed.lock", "packed"]
 
