@@ -62,6 +62,11 @@ class Worker:
         """What brought the thread down; None while it lives, and after a stop."""
         return self._failure
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, be it that it only ends."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Begin; requests may be submitted from now on and wait for the engine to open."""
         self._thread.start()

@@ -85,6 +85,11 @@ class Bridge:
         return self._worker.failure
 
     @property
+    def alive(self) -> bool:
+        """Whether the scheduler's thread runs."""
+        return self._worker.alive
+
+    @property
     def in_flight(self) -> int:
         """Requests that have not ended."""
         return len(self._streams)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from server.logs import configure
 from server.paths import UserPath
 from server.progress import RichProgress
 from server.reason import reason
+from server.signals import Terminated, hear_signals
 from server.text_check import check_text
 
 CONSOLE = Console(stderr=True)
@@ -35,6 +37,7 @@ LOGGER = logging.getLogger("paceline.server")
 @click.version_option(package_name="paceline")
 def main() -> None:
     """Continuous-batching inference server for language models on ordinary CPUs, with OpenAI's API."""
+    hear_signals()
     if sys.stderr is None:  # closed by whoever started it
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
 
@@ -157,12 +160,17 @@ def _told(run: Callable[[], int]) -> int:
     """Run a command; what it raises is told in one line, and the exit status is 1."""
     try:
         return run()
+    except Terminated:
+        CONSOLE.print("ended by SIGTERM")
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         CONSOLE.print("interrupted")
-        return 130
+        return 128 + signal.SIGINT
     except Exception as error:  # whatever it is: a traceback helps nobody who starts a server
         CONSOLE.print(f"[bold red]paceline:[/bold red] {escape(reason(error))}", highlight=False, soft_wrap=True)
         return 1
+    finally:
+        CONSOLE.show_cursor()  # a progress bar hides it
 
 
 main.add_command(bench_command)

@@ -49,9 +49,18 @@ class HttpServer(uvicorn.Server):
             super().run(sockets)
         return self._status if self.started else 1
 
+    @property
+    def computing(self) -> bool:
+        """Whether the model's thread is still there: nobody waits for it at a second signal, or a start that fails."""
+        return self._bridge.alive
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """As `run`, on a loop that runs: signals are heard from here on."""
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and wait for the model on the side."""
-        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._spawn(self._announce())

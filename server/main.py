@@ -44,6 +44,7 @@ from server.progress import RichProgress
 from server.prompt import Prompter
 from server.queue import Limits
 from server.service import Service
+from server.signals import leave
 from server.sizes import bytes_of, gib
 from server.storage import cache_folder
 from server.text_check import check_text
@@ -92,7 +93,10 @@ def serve(options: Options, console: Console) -> int:
         traces = [tracing(options.otlp_endpoint, served.names[0], version("paceline"))] if tracing else []
         server = http_server(options, served, keys, traces, console)
         warn_if_open(options, keys)
-        return server.run(taken.open())
+        status = server.run(taken.open())
+    if server.computing:
+        leave(status)
+    return status
 
 
 def http_server(
