@@ -1,43 +1,24 @@
-"""A plan and the tokens it speaks of, packed into the arrays of one model run. Pure; knows nothing of onnxruntime.
+"""A plan and the tokens it speaks of, packed into the arrays of one model run, and the arrays that come back.
 
-All linear layers see one row of T packed tokens. Around attention the rows are spread over two padded groups,
-decode [B, 1] and prefill [B, S], each over a contiguous range of KV slots, and gathered back:
+Pure; knows nothing of onnxruntime. All rows are alike, whether a request decodes or its prompt is prefilled: a token,
+its sequence's slot, and its place in the sequence.
 
-    packed rows   d0 d1 d2 | p0 p0 p0 p1 p1          T = 8
-    decode group  slots 4..7   d0 d1 -- d2           slot 6 is idle: its query length is 0
-    prefill group slots 2..3   p0 p0 p0              S = 3
-                               p1 p1 --
-    unpad         where each packed row lies in the two groups' flattened outputs, decode first
+    input_ids  a7 b0 b1 b2 c4      T = 5
+    slots       1  3  3  3  0
+    positions   7  0  1  2  4
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.plan import Slice, StepPlan
+from scheduler.tokens import TokenIds
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """One attention group over the KV slots [first, first + width).
-
-    Attributes:
-        longest: S, the padded query length.
-        rows: int64 [width * S], the packed row of each padded place; padding repeats row 0.
-        seqlens_k: int32 [width], tokens in the slot's cache after the step, less one; 0 where idle.
-        query_seqlens: int32 [width], the slot's rows in this step; 0 where idle.
-        total: upper bound of the tokens in any of the slots after the step, at least S.
-    """
-
-    first: int
-    width: int
-    longest: int
-    rows: NDArray[np.int64]
-    seqlens_k: NDArray[np.int32]
-    query_seqlens: NDArray[np.int32]
-    total: int
+CANDIDATES = 128
+"""How many of the likeliest tokens come with each row of logits; fewer where the vocabulary is smaller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,70 +27,53 @@ class Batch:
 
     Attributes:
         input_ids: int64 [T].
-        unpad: int64 [T].
-        logit_rows: int64 [R], the packed rows whose logits are wanted: those that sample, then those that are scored.
+        slots: int32 [T], whose each row is.
+        positions: int32 [T], the tokens before it in its sequence.
+        logit_rows: int64 [R], the rows whose logits are wanted: those that sample, then those that are scored.
         sampled: the requests of the rows that sample, in the same order.
         scored: the slices of the rows that are scored, in the same order, `slice.scored` rows each.
-        decode: None when nothing decodes.
-        prefill: None when nothing prefills.
     """
 
     input_ids: NDArray[np.int64]
-    unpad: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    positions: NDArray[np.int32]
     logit_rows: NDArray[np.int64]
     sampled: tuple[str, ...]
     scored: tuple[Slice, ...]
-    decode: Group | None
-    prefill: Group | None
 
 
-def pack(plan: StepPlan, tokens: Callable[[str], Sequence[int]]) -> Batch:
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """What a run says of its R logit rows.
+
+    Attributes:
+        logits: float32 [R, vocabulary].
+        top_ids: int32 [R, C], the likeliest tokens, likeliest first, ties by the lower id; C is CANDIDATES at the most.
+        top_values: float32 [R, C], their logits; the first is NaN where the row holds no usable numbers.
+        mass: float32 [R], what the vocabulary weighs where the likeliest token weighs 1: the sum of
+            exp((logit - largest) / temperature), for the temperature that the run was given.
+    """
+
+    logits: NDArray[np.float32]
+    top_ids: NDArray[np.int32]
+    top_values: NDArray[np.float32]
+    mass: NDArray[np.float32]
+
+
+def pack(plan: StepPlan, tokens: Callable[[str], TokenIds]) -> Batch:
     """The arrays of a plan that has slices; `tokens(id)` gives a request's tokens, prompt first."""
-    ids: list[int] = []
-    starts: list[int] = []
-    for s in plan.slices:
-        starts.append(len(ids))
-        ids += tokens(s.id)[s.start : s.start + s.count]
-    cut = plan.decode_rows  # a decode slice is one row, and they come first
-    decode, unpad_decode = _group(plan.slices[:cut], starts[:cut])
-    prefill, unpad_prefill = _group(plan.slices[cut:], starts[cut:])
-    offset = decode.width if decode else ABSENT_ROWS
-    placed = list(zip(plan.slices, starts, strict=True))
-    sampled = [(start + s.count - 1, s.id) for s, start in placed if s.samples]
-    scored = [row for s, start in placed for row in range(start, start + s.scored)]
+    ids = [tokens(s.id)[s.start : s.start + s.count] for s in plan.slices]
+    counts = np.array([s.count for s in plan.slices])
+    begins = counts.cumsum() - counts  # where each slice's rows begin
+    before = np.array([s.start for s in plan.slices]) - begins
+    placed = list(zip(plan.slices, begins.tolist(), strict=True))
+    sampled = [(begin + s.count - 1, s.id) for s, begin in placed if s.samples]
+    scored = [row for s, begin in placed for row in range(begin, begin + s.scored)]
     return Batch(
-        input_ids=np.array(ids, np.int64),
-        unpad=np.concatenate([unpad_decode, unpad_prefill + offset]),
+        input_ids=np.concatenate(ids, dtype=np.int64),
+        slots=np.array([s.slot for s in plan.slices], np.int32).repeat(counts),
+        positions=(np.arange(counts.sum()) + before.repeat(counts)).astype(np.int32),
         logit_rows=np.array([row for row, _ in sampled] + scored, np.int64),
         sampled=tuple(id_ for _, id_ in sampled),
         scored=tuple(s for s in plan.slices if s.scored),
-        decode=decode,
-        prefill=prefill,
     )
-
-
-ABSENT_ROWS = 1
-"""An absent group still has one padded row: the graph wants an idle slot in each."""
-
-
-def _group(slices: Sequence[Slice], starts: Sequence[int]) -> tuple[Group | None, NDArray[np.int64]]:
-    """The group of slices sorted by slot, and where each of their packed rows lies in its flattened output."""
-    if not slices:
-        return None, np.zeros(0, np.int64)
-    first = slices[0].slot
-    width = slices[-1].slot + 1 - first
-    longest = max(s.count for s in slices)
-    rows = np.zeros((width, longest), np.int64)
-    seqlens_k, query_seqlens = np.zeros(width, np.int32), np.zeros(width, np.int32)
-    at = np.array([s.slot - first for s in slices])
-    seqlens_k[at] = [s.start + s.count - 1 for s in slices]
-    query_seqlens[at] = [s.count for s in slices]
-    if longest == 1:
-        rows[at, 0] = starts
-        places = at
-    else:
-        for row, s, start in zip(at, slices, starts, strict=True):
-            rows[row, : s.count] = np.arange(start, start + s.count)
-        places = np.flatnonzero(np.arange(longest) < query_seqlens[:, None])  # slices are in the order of their slots
-    total = max(int(seqlens_k.max()) + 1, longest)
-    return Group(first, width, longest, rows.ravel(), seqlens_k, query_seqlens, total), places

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scheduler.placing import OWN_ROWS
 from scheduler.request import Phase, Request
-from scheduler.slots import TokenIds, common
+from scheduler.tokens import TokenIds, common
 
 WORTH = 32
 """Rows that have to be saved by waiting: about as many as a step costs where it computes nothing."""

@@ -5,13 +5,12 @@ whose part is counted in tokens. See `Memory`.
 """
 
 import math
-import mmap
 import sys
 from dataclasses import dataclass
 
 from scheduler.errors import ModelFolderError
 from scheduler.model.spec import ModelSpec
-from scheduler.plan import MOST_SCORED, PADDING
+from scheduler.plan import MOST_SCORED
 
 MOST_SLOTS = 32
 """The default number of slots: past it a step on two cores grows faster than what it yields."""
@@ -22,8 +21,16 @@ MEMORY_SHARE = 0.8
 PROCESS = 192 * 2**20
 """Bytes of the process without a model: Python, the libraries, the tokenizer, the replies in the making."""
 
-ROW_FLOATS = 80
-"""Floats that a step needs for each row and unit of the model's width; measured: 75 with gated layers in two limbs."""
+ROW_FLOATS = 30
+"""Floats that a step needs for each row and unit of the model's width.
+
+The row itself 1, its queries, keys and values up to 3, the queries turned and the attention 2, and the two halves of a
+gated layer 8 with their product 4; half as much again is kept of a thread's own memory, and what is alive at once does
+not fill the arena.
+"""
+
+TILE = 8
+"""Queries that a thread holds against all tokens at once, at the most."""
 
 LEAST_CONTEXT = 16
 
@@ -51,11 +58,6 @@ class EngineConfig:
     target_itl: float = math.inf
 
     @property
-    def capacity(self) -> int:
-        """Tokens that a slot has room for: the padded chunk behind a full context must still fit the cache."""
-        return self.context + self.step_rows
-
-    @property
     def budget(self) -> int:
         """Tokens in the KV cache at the most, which all slots full to the brim have."""
         return min(self.tokens, self.slots * self.context)
@@ -72,7 +74,7 @@ class Memory:
 
     Attributes:
         budget: what all may take.
-        fixed: the process, the weights, a step's rows and logits, and the half-used pages of the slots.
+        fixed: the process, the weights, a step's rows and logits, and the last page of each slot, which is half used.
         per_token: of a request's KV cache.
         per_context: of a step's attention, for each token that a request may have.
     """
@@ -83,16 +85,16 @@ class Memory:
     per_context: int
 
     @classmethod
-    def of(cls, spec: ModelSpec, budget: int, *, slots: int, step_rows: int) -> "Memory":
+    def of(cls, spec: ModelSpec, budget: int, *, slots: int, step_rows: int, threads: int) -> "Memory":
         """What serving a model takes.
 
-        A slot's tokens lie in one run for each layer, side and head, and each run may begin and end inside a page.
-        The attention of a step without its blocked form holds a float for each query head, padded row and token.
+        The attention of a step holds a float for each query of a thread's tile and each token, and asks for half as
+        much again as it needs.
         """
         rows = step_rows * spec.hidden * ROW_FLOATS * 4
         logits = max(slots, MOST_SCORED) * spec.vocab_size * 4
-        pages = slots * 2 * spec.layers * spec.kv_heads * 2 * mmap.PAGESIZE
-        scores = PADDING * step_rows * spec.heads * 4
+        pages = slots * spec.page_bytes
+        scores = threads * TILE * 6
         return cls(budget, PROCESS + spec.weight_bytes + rows + logits + pages, spec.kv_bytes_per_token, scores)
 
     @property
@@ -122,7 +124,7 @@ def fit(
             f"ask for at most that, or import the model anew with --context {context}"
         )
     slots = slots or MOST_SLOTS
-    room = Memory.of(spec, memory, slots=slots, step_rows=step_rows)
+    room = Memory.of(spec, memory, slots=slots, step_rows=step_rows, threads=threads)
     most = room.most_context
     wanted = context or min(spec.context, max(most, LEAST_CONTEXT))
     if wanted > most:

@@ -13,7 +13,7 @@ from scheduler.errors import EngineError, RequestFailed, StepFailed
 from scheduler.logprobs import TokenLogprobs
 from scheduler.model.protocol import Model
 from scheduler.order import Order
-from scheduler.outcome import Outcome, outcomes
+from scheduler.outcome import Outcome, outcomes, temperatures
 from scheduler.pace import Load, Pace, load_of
 from scheduler.plan import Pending, Room, Slice, StepPlan, overdrawn, plan
 from scheduler.request import Event, Finish, Phase, Request
@@ -27,7 +27,7 @@ class StepReport:
     Attributes:
         events: what leaves the engine, at most one event per request.
         decode_rows: requests that decoded a token.
-        prefill_rows: prompt tokens computed.
+        prefill_rows: tokens of prompts computed, and of texts that are computed again.
         running: requests that hold a slot after the step.
         waiting: requests in the queue after the step.
         cached_tokens: tokens whose place in the KV cache requests hold after the step.
@@ -81,8 +81,8 @@ class PackedEngine:
     """Continuous batching over a packed model, within a budget of tokens.
 
     Requests are admitted by their present need. Where the budget runs out the youngest makes way and waits for its
-    turn again with its tokens kept: its prompt is prefilled anew and its own tokens decoded anew, so that it goes on
-    bit for bit as if nothing had been.
+    turn again with its tokens kept: they are prefilled anew, its own too, and it goes on bit for bit as if nothing had
+    been.
     """
 
     def __init__(self, model: Model, config: EngineConfig) -> None:
@@ -149,7 +149,7 @@ class PackedEngine:
         """Raise AssertionError where the slots' books and the requests' differ, or the budget is exceeded."""
         self._tenants.check(self._requests.values())
         for r in self._requests.values():
-            assert 0 <= r.computed < len(r.tokens), r
+            assert 0 <= r.computed < len(r.ids), r
 
     def _advancing(self) -> list[Pending]:
         """Those that run, after the youngest have made way where not everybody can advance within the budget."""
@@ -182,23 +182,24 @@ class PackedEngine:
         running, cached = self._tenants.running, self._tenants.cached
         longest = max((r.computed for r in self._requests.values()), default=0)
         rows = self._config.step_rows
-        return Load(running, cached, rows, rows * longest, longest)
+        return Load(running, cached, rows, rows * longest)
 
     def _running(self) -> list[Request]:
         return [r for r in self._requests.values() if r.phase is Phase.RUNNING]
 
     def _compute(self, step_plan: StepPlan) -> None:
-        batch = pack(step_plan, lambda id_: self._requests[id_].tokens)
+        batch = pack(step_plan, lambda id_: self._requests[id_].ids)
+        wanted = temperatures(batch, self._requests)
         begin = perf_counter()
-        logits = self._model.run(batch)
+        output = self._model.run(batch, wanted)
         self._model_seconds = perf_counter() - begin
-        self._commit(step_plan, outcomes(batch, logits, self._requests))
+        self._commit(step_plan, outcomes(batch, output, self._requests))
 
     def _commit(self, step_plan: StepPlan, found: Iterable[Outcome]) -> None:
         for s in step_plan.slices:
             request = self._requests[s.id]
             request.computed += s.count
-            self._order.computed(request, s.count, prefill=s.start < len(request.prompt), new=s.samples)
+            self._order.computed(request, s.count, prefill=not s.decodes, new=s.samples)
         for o in found:
             o.request.scores += o.scores
             tokens = () if o.token is None else (o.token,)

@@ -4,7 +4,8 @@
     |-- RequestFailed        one request: its sampling, its grammar
     |-- StepFailed           the requests planned for one step: the model's run raised
     |-- EngineDown           everyone: the scheduler thread has ended and takes no more requests
-    `-- ModelFolderError     nobody yet: the folder cannot be served
+    |-- ModelFolderError     nobody yet: the folder cannot be served
+    `-- KernelsError         nobody yet: the operators' library is missing, or does not fit the machine
 
 The import of a model has a tree of its own, `scheduler.model.importing.errors`. This room knows no HTTP.
 """
@@ -28,3 +29,7 @@ class EngineDown(EngineError):
 
 class ModelFolderError(EngineError):
     """A packed model folder is incomplete, of another format, or does not fit what was asked of it."""
+
+
+class KernelsError(EngineError):
+    """The library of operators is missing, or cannot do what was asked of it here."""

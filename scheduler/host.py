@@ -1,7 +1,12 @@
-"""What this machine really grants: cores and memory, after affinity and control groups. Knows nothing of models."""
+"""What this machine is and really grants: processor, cores and memory, after affinity and control groups.
+
+Knows nothing of models.
+"""
 
 import os
+import platform
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -21,10 +26,25 @@ def available_memory(root: Path = CGROUP, meminfo: Path = Path("/proc/meminfo"),
     return min([available, *_memory_left(root, own)])
 
 
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What the kernel says of the first core: its name, and what it can do by the kernel's words for it."""
+
+    name: str
+    flags: frozenset[str]
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
+    """The processor; where the kernel does not name it, as on ARM, it is called by its kind."""
+    first = (_read(cpuinfo) or "").partition("\n\n")[0]
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = fields.get("flags") or fields.get("Features") or ""
+    return Processor(fields.get("model name") or platform.machine(), frozenset(flags.split()))
+
+
 def integer_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
     """What the processor has for int8 products: AMX, VNNI, both or nothing."""
-    text = _read(cpuinfo) or ""
-    flags = {flag for line in text.splitlines() if line.startswith("flags") for flag in line.split(":", 1)[1].split()}
+    flags = processor(cpuinfo).flags
     amx = ("AMX",) if "amx_int8" in flags else ()
     return amx + (("VNNI",) if flags & {"avx512_vnni", "avx_vnni"} else ())
 

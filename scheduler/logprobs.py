@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.sampling import top
+from scheduler.tail import top
 
 FLOOR = -9999.0
 """Reported for what the model holds impossible, since JSON has no infinity; vLLM's value."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 from scheduler.errors import EngineError, RequestFailed
 from scheduler.logprobs import TokenLogprobs, token_logprobs
 from scheduler.plan import Slice
 from scheduler.request import Finish, Request
-from scheduler.sampling import sample
+from scheduler.sampling import sample, wanted_temperature
 
 Logits = NDArray[np.float32]
 
@@ -39,16 +39,22 @@ class Outcome:
     error: EngineError | None = None
 
 
-def outcomes(batch: Batch, logits: Logits, requests: Mapping[str, Request]) -> list[Outcome]:
-    """What the logits [R, vocabulary] of the batch's logit rows say, at most one outcome for each request."""
-    cut = len(batch.sampled)
+def temperatures(batch: Batch, requests: Mapping[str, Request]) -> Logits:
+    """The temperature [R] of the mass that each of the batch's logit rows needs; 0 where it needs none."""
+    wanted = np.zeros(len(batch.logit_rows), np.float32)
     sampled = [requests[id_] for id_ in batch.sampled]
-    tokens = sample(
-        logits[:cut], [r.params for r in sampled], [r.generator for r in sampled], [r.history for r in sampled]
-    )
-    scores = dict(_scores(batch, logits[cut:], requests))
+    wanted[: len(sampled)] = [wanted_temperature(r.params, r.history) for r in sampled]
+    return wanted
+
+
+def outcomes(batch: Batch, output: Output, requests: Mapping[str, Request]) -> list[Outcome]:
+    """What a run says of the batch's logit rows, at most one outcome for each request."""
+    sampled = [requests[id_] for id_ in batch.sampled]
+    tokens = sample(output, [r.params for r in sampled], [r.generator for r in sampled], [r.history for r in sampled])
+    scores = dict(_scores(batch, output.logits[len(sampled) :], requests))
     found = [
-        _drawn(r, row, token, scores.pop(r.id, ())) for r, row, token in zip(sampled, logits, tokens, strict=False)
+        _drawn(r, row, token, scores.pop(r.id, ()))
+        for r, row, token in zip(sampled, output.logits, tokens, strict=False)
     ]
     return found + [_scored(s, requests[s.id], scores[s.id]) for s in batch.scored if s.id in scores]
 
@@ -82,7 +88,7 @@ def _drawn(request: Request, row: Logits, token: int | None, scores: tuple[Token
 def _scored(s: Slice, request: Request, scores: tuple[TokenLogprobs, ...] | None) -> Outcome:
     if scores is None:
         return _failed(request)
-    done = request.params.max_tokens == 0 and s.start + s.count == len(request.prompt)
+    done = request.params.max_tokens == 0 and s.start + s.scored == len(request.prompt) - 1  # the last one has none
     return Outcome(request, scores, finish=Finish.LENGTH if done else None)
 
 

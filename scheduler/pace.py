@@ -1,10 +1,9 @@
 """How long a step takes, learned from the steps before it: least squares over a few numbers of a step.
 
-A step costs something for the weights, for each row that decodes, for each row that is prefilled, for the cached
-tokens that each of them attends to, and for the cached tokens before each chunk, which are made ready for it once:
+A step costs something for the weights, for each row that decodes, for each row that is prefilled, and for the cached
+tokens that each of them attends to:
 
     seconds = a + b decode rows + c prefill rows + d decode tokens + e prefill rows x tokens before them
-              + f tokens before chunks
 
 Steps are weighed by their own length, since it is the relative error that counts, and forgotten slowly, since a
 machine's speed changes with its company. No part is negative: the minimum within bounds is found by coordinate
@@ -25,8 +24,8 @@ from scheduler.plan import Pending, Slice
 FORGETTING = 0.99
 """The weight of a step, a step later: the last hundred count most."""
 
-PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7, 1e-6)
-"""A guess at a, b, c, d, e, f in seconds, of a small model on a few cores; a handful of steps replaces it."""
+PRIOR = (0.01, 0.001, 0.001, 1e-7, 1e-7)
+"""A guess at a, b, c, d, e in seconds, of a small model on a few cores; a handful of steps replaces it."""
 
 TRUST = 1e-4
 """The weight of the guess, in steps: it decides only about what no step has told of."""
@@ -57,22 +56,19 @@ class Load:
     Attributes:
         decode_rows: requests that decode.
         decode_tokens: what they have in the cache, added up.
-        prefill_rows: prompt tokens computed.
+        prefill_rows: what is computed beside them.
         prefill_pairs: for each of them the tokens before its chunk, added up.
-        prefill_before: the tokens before each chunk, added up.
     """
 
     decode_rows: int = 0
     decode_tokens: int = 0
     prefill_rows: int = 0
     prefill_pairs: int = 0
-    prefill_before: int = 0
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The factors of a, b, c, d, e, f."""
-        before = self.prefill_before
-        return 1, self.decode_rows, self.prefill_rows, self.decode_tokens, self.prefill_pairs, before
+        """The factors of a, b, c, d, e."""
+        return 1, self.decode_rows, self.prefill_rows, self.decode_tokens, self.prefill_pairs
 
 
 def load_of(slices: Iterable[Slice]) -> Load:
@@ -84,7 +80,6 @@ def load_of(slices: Iterable[Slice]) -> Load:
         decode_tokens=sum(s.start for s in decode),
         prefill_rows=sum(s.count for s in prefill),
         prefill_pairs=sum(s.count * s.start for s in prefill),
-        prefill_before=sum(s.start for s in prefill),
     )
 
 
@@ -124,10 +119,10 @@ class Pace:
 
     def rows_beside(self, running: Sequence[Pending], target: float) -> int:
         """How many rows of prefill fit a step beside those that decode; as many as anybody likes where nobody does."""
-        decoding = [p for p in running if p.prompt_rows == 0]
+        decoding = [p for p in running if p.decodes]
         if not decoding or target == math.inf:
             return sys.maxsize
-        before = max((p.computed for p in running if p.prompt_rows), default=0)
+        before = max((p.computed for p in running if not p.decodes), default=0)
         load = Load(len(decoding), sum(p.computed for p in decoding))
         return self.prefill_rows(load, before, target / self._excess)
 
@@ -140,7 +135,7 @@ class Pace:
             target: in seconds.
         """
         parts = self._parts
-        return int((target - self.seconds(load) - before * parts[5]) // (parts[2] + before * parts[4]))
+        return int((target - self.seconds(load)) // (parts[2] + before * parts[4]))
 
     @property
     def _parts(self) -> list[float]:

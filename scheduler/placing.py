@@ -1,9 +1,8 @@
-"""Where a waiting request would start, and with how much of its prompt computed: pure bookkeeping, nothing is done.
+"""Where a waiting request would start, and with how many of its tokens computed: pure bookkeeping, nothing is done.
 
-A prompt that begins like what a slot holds takes that slot over where nobody owns it and little would be lost, and
-is given a copy where somebody does or much would. Only what prefill rows wrote is shared, and never the last two
-tokens of the prompt: computed again as a chunk of two rows they give the very logits that the request would get
-alone, where a single row would run another kernel, whose last bits differ.
+A text that begins like what a slot holds takes that slot over where nobody owns it and little would be lost, and is
+given a copy where somebody does or much would. Only its last token is computed in any case: the next one is drawn
+from its logits.
 
 A request is admitted by its present need: its tokens so far and the next one. Knows neither requests nor the model.
 """
@@ -11,10 +10,11 @@ A request is admitted by its present need: its tokens so far and the next one. K
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.slots import Prefix, SlotPool, TokenIds, common
+from scheduler.slots import Prefix, SlotPool
+from scheduler.tokens import TokenIds, common
 
-OWN_ROWS = 2
-"""Prompt tokens that every request computes itself."""
+OWN_ROWS = 1
+"""Tokens that every request computes itself."""
 
 PLENTY = 2
 """Times what is spent that the budget has to be, for a slot to keep memory that its next owner may never need."""
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a prompt can be given.
+    """What a text can be given.
 
     Attributes:
         prefix: who has it; None where nobody does.
@@ -76,10 +76,10 @@ class Placing:
         self._room = pool.budget - promised
 
     def match(self, tokens: TokenIds, salt: str | None) -> Match:
-        """Who shares the most of a prompt; of equals one whose slot is nobody's.
+        """Who shares the most of a text; of equals one whose slot is nobody's.
 
         Args:
-            tokens: the prompt.
+            tokens: the text.
             salt: only prefixes with the same are shared; None shares nothing.
         """
         best = Match()
@@ -94,7 +94,7 @@ class Placing:
         """The place of a request or None where there is none.
 
         Args:
-            match: what its prompt can be given now.
+            match: what its tokens can be given now.
             need: its tokens so far and the next one.
             most: tokens that it may come to, where that is known.
         """

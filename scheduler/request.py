@@ -8,12 +8,12 @@ from enum import Enum
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduler.adjust import History
 from scheduler.errors import EngineError
 from scheduler.logprobs import TokenLogprobs
 from scheduler.params import SamplingParams
+from scheduler.tokens import TokenIds, TokenList
 
 
 class Phase(Enum):
@@ -100,11 +100,10 @@ class Request:
         priority: lower goes first.
         salt: only requests with the same share what is computed of their prompts.
         key: whose it is, for fair shares; all without a name are one.
-        ids: the prompt as an array.
         number: of the engine's counting as they come.
         rank: among the requests of its key, the lower goes first.
         tokens: the prompt and what was generated.
-        computed: how many of `tokens` are in the KV cache; RUNNING requests have at least one pending.
+        computed: how many of `ids` are in the KV cache; RUNNING requests have at least one pending.
         slot: the KV slot, exactly while RUNNING.
         history: what the penalties go by.
         scores: the prompt's logprobs so far, until they leave in an event.
@@ -119,10 +118,9 @@ class Request:
     priority: int = 0
     salt: str = ""
     key: str = ""
-    ids: NDArray[np.int32] = field(init=False, repr=False)
     number: int = field(default=0, init=False)
     rank: int = field(default=0, init=False)
-    tokens: list[int] = field(init=False)
+    tokens: TokenList = field(init=False, repr=False)
     computed: int = field(default=0, init=False)
     slot: int | None = field(default=None, init=False)
     phase: Phase = field(default=Phase.WAITING, init=False)
@@ -136,16 +134,20 @@ class Request:
     first_token: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.ids = np.array(self.prompt, np.int32)
-        self.tokens = list(self.prompt)
+        self.tokens = TokenList(self.prompt)
         self.generator = np.random.Generator(np.random.PCG64(self.params.seed))
         self.history = History(self.params, self.prompt)
         self.arrived = perf_counter()
 
     @property
+    def ids(self) -> TokenIds:
+        """The prompt and what was generated."""
+        return self.tokens.ids
+
+    @property
     def generated(self) -> int:
         """How many new tokens there are."""
-        return len(self.tokens) - len(self.prompt)
+        return len(self.ids) - len(self.prompt)
 
     @property
     def unscored(self) -> int:

@@ -1,152 +1,133 @@
-"""Logits and parameters to tokens, each request with its own random generator. Knows nothing of requests.
+"""What a run says and parameters to tokens, each request with its own random generator. Knows nothing of requests.
 
 Every operation here works row by row, so a request's token does not depend on who else is sampled with it.
+
+A run gives each row's likeliest tokens, the candidates, and what the whole vocabulary weighs. A token is drawn at one
+uniform number of a cumulative distribution whose order is: the candidates, likeliest first, then all others by id; or
+likeliest first altogether where some are left out. Mostly the candidates decide, for all rows at once, and nobody reads
+a row of logits; where they do not, see `scheduler.tail`. Rows whose logits are changed before get candidates of their
+own.
 """
 
-import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.adjust import History, Logits, adjusted, untouched
+from scheduler.batch import CANDIDATES, Output
 from scheduler.params import SamplingParams
+from scheduler.tail import LEAST_TEMPERATURE, Undecided, drawn, least_below, top, weights_of
 
-CANDIDATES = 256
-"""How many of the likeliest tokens are sorted first; only a flat distribution needs more for its top_p, by eights."""
+Floats = NDArray[np.float64]
 
-BLOCK = 128
-"""Weights that are added up together where a token is drawn from the whole vocabulary."""
 
-DEPTH = 64
-"""Tokens that are compared at once where the likeliest are looked for."""
-
-LEAST_TEMPERATURE = 1e-30
-"""Float32 holds it; no two logits are so close that a lower one would tell them apart."""
+def wanted_temperature(p: SamplingParams, history: History) -> float:
+    """The temperature of the mass that a row's draw goes by; 0 where it goes by none."""
+    few = 0 < p.top_k <= CANDIDATES
+    return 0.0 if p.greedy or few or not untouched(p, history) else max(p.temperature, LEAST_TEMPERATURE)
 
 
 def sample(
-    logits: Logits,
+    output: Output,
     params: Sequence[SamplingParams],
     generators: Sequence[np.random.Generator],
     histories: Sequence[History],
 ) -> list[int | None]:
-    """The next token of each row of logits [R, vocabulary]; None where the row holds no usable numbers.
+    """The next token of each of the first rows, as many as there are params; None where it holds no usable numbers.
 
-    One uniform number is drawn per row that is not greedy. Rows that ask for nothing cost an argmax.
+    The masses are for the temperatures that `wanted_temperature` gives. One uniform number is drawn per row that is not
+    greedy.
     """
-    likeliest = logits.argmax(axis=1)  # a NaN's place where there is one
-    largest = logits[np.arange(len(logits)), likeliest]
-    return [
-        _choose(Row(row, most), token, p, g, h) if ok else None
-        for row, token, most, ok, p, g, h in zip(
-            logits,
-            likeliest.tolist(),
-            largest,
-            np.isfinite(largest).tolist(),
-            params,
-            generators,
-            histories,
-            strict=True,
-        )
-    ]
+    count = len(params)
+    rows = _Rows.of(output, params, histories)
+    usable = np.isfinite(rows.values[:, 0]).tolist()
+    likeliest = rows.ids[:, 0].tolist()
+    warm = [i for i in range(count) if usable[i] and not params[i].greedy]
+    tokens: list[int | None] = [token if ok else None for token, ok in zip(likeliest, usable, strict=True)]
+    if warm:
+        uniforms = np.array([generators[i].random() for i in warm])
+        for i, token in zip(warm, _draw(rows.only(warm), [params[i] for i in warm], uniforms), strict=True):
+            tokens[i] = token
+    return tokens
 
 
-class Row(NamedTuple):
-    """Logits [vocabulary] of one request and the largest of them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Candidates [N, C] of N rows as they are to be sampled, the masses [N], and the logits [N] of [vocabulary]."""
 
-    logits: Logits
-    largest: np.float32
+    ids: NDArray[np.int32]
+    values: NDArray[np.float32]
+    mass: NDArray[np.float32]
+    logits: Logits | list[Logits]
 
+    @classmethod
+    def of(cls, output: Output, params: Sequence[SamplingParams], histories: Sequence[History]) -> "_Rows":
+        """The first rows of an output; those that something is done to are looked through again."""
+        count = len(params)
+        ids, values, mass = output.top_ids[:count], output.top_values[:count], output.mass[:count]
+        touched = [i for i in range(count) if not untouched(params[i], histories[i])]
+        if not touched:
+            return cls(ids, values, mass, output.logits)
+        ids, values, mass, logits = ids.copy(), values.copy(), mass.copy(), list(output.logits[:count])
+        for i in touched:
+            if np.isfinite(values[i, 0]):
+                row = logits[i] = adjusted(logits[i], params[i], histories[i])
+                ids[i] = top(row, ids.shape[1])
+                values[i] = row[ids[i]]
+                mass[i] = 0 if params[i].greedy else weights_of(row, params[i]).sum()
+        return cls(ids, values, mass, logits)
 
-def _choose(row: Row, likeliest: int, p: SamplingParams, generator: np.random.Generator, h: History) -> int | None:
-    if not untouched(p, h):
-        logits = adjusted(row.logits, p, h)
-        likeliest = int(logits.argmax())
-        row = Row(logits, logits[likeliest])
-        if not np.isfinite(row.largest):
-            return None
-    return likeliest if p.greedy else _draw(row, p, generator.random())
-
-
-def _draw(row: Row, p: SamplingParams, uniform: float) -> int:
-    """The token at `uniform` of the cumulative distribution: by id, or likeliest first where some are left out."""
-    if p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0:
-        return _pick_of_many(_weights(row, p), uniform)
-    ids, weights = _likeliest(row, p)
-    return int(ids[_pick(weights, uniform)])
-
-
-def _likeliest(row: Row, p: SamplingParams) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The ids that min_p, top_k and then top_p leave, likeliest first, ties by id, and their weights; at least one."""
-    limit = min(p.top_k or sys.maxsize, len(row.logits))
-    if p.min_p > 0:
-        limit = min(limit, int(np.count_nonzero(_weights(row, p) >= p.min_p)))  # the likeliest weighs 1
-    ids, weights = _top(row, min(limit, CANDIDATES), p)
-    # top_p is of the distribution that the others left
-    mass = float(weights.sum()) if limit <= CANDIDATES else _mass(row, p, limit)
-    cumulative = weights.cumsum()
-    while cumulative[-1] < p.top_p * mass and len(ids) < limit:
-        ids, weights = _top(row, min(limit, 8 * len(ids)), p)
-        cumulative = weights.cumsum()
-    keep = int(cumulative.searchsorted(p.top_p * mass)) + 1
-    return ids[:keep], weights[:keep]
+    def only(self, places: Sequence[int]) -> "_Rows":
+        """Some of the rows."""
+        if len(places) == len(self.ids):
+            return self
+        at = np.array(places)
+        return _Rows(self.ids[at], self.values[at], self.mass[at], [self.logits[i] for i in places])
 
 
-def _mass(row: Row, p: SamplingParams, limit: int) -> float:
-    """What the likeliest `limit` tokens weigh."""
-    if limit < len(row.logits):
-        return float(_top(row, limit, p)[1].sum())
-    return float(_block_sums(_weights(row, p)).sum())
-
-
-def _top(row: Row, k: int, p: SamplingParams) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The k likeliest ids, as `top`, and their weights."""
-    ids = top(row.logits, k)
+def _draw(rows: _Rows, params: Sequence[SamplingParams], uniforms: Floats) -> list[int]:
+    """The token at the uniform number of each row."""
+    every, (_, wide), vocabulary = np.arange(len(params)), rows.ids.shape, len(rows.logits[0])
+    below = rows.values - rows.values[:, :1]
     with np.errstate(over="ignore"):  # a tiny temperature sends all but the likeliest to minus infinity
-        return ids, np.exp((row.logits[ids] - row.largest).astype(np.float64) / p.temperature)
+        weights = np.exp(below / np.array([[max(p.temperature, LEAST_TEMPERATURE)] for p in params]))
+    sums = weights.cumsum(axis=1)
+    limits, whole = _limits(below, params, vocabulary)
+    inner = sums[every, np.minimum(limits, wide) - 1]
+    within = limits <= wide  # else the candidates are a part of what top_k and min_p leave
+    total = np.where(within, inner, np.maximum(rows.mass, inner))
+    nucleus = np.array([p.top_p for p in params])
+    bound = nucleus * total  # top_p is of the distribution that the others left
+    last = np.minimum(_count(sums < bound[:, None]), np.minimum(limits, wide) - 1)
+    end = np.where(nucleus == 1, inner, sums[every, last])
+    points = uniforms * np.where(nucleus == 1, total, end)
+    decided = within | (whole & np.where(nucleus == 1, points < inner, bound <= inner))
+    places = np.minimum(_count(sums <= points[:, None]), _count(sums < end[:, None]))  # what is behind weighs nothing
+    tokens: list[int] = rows.ids[every, places].tolist()
+    for i in np.flatnonzero(~decided).tolist():
+        row = Undecided(rows.logits[i], rows.ids[i], weights[i], float(total[i]))
+        tokens[i] = drawn(row, params[i], float(uniforms[i]))
+    return tokens
 
 
-def _weights(row: Row, p: SamplingParams) -> Logits:
-    """What every token weighs, the likeliest 1. In float32, a tenth of the time: a weight is off by a ten-millionth."""
-    weights: Logits = row.logits - row.largest
-    if p.temperature != 1.0:
-        with np.errstate(over="ignore"):
-            weights /= max(p.temperature, LEAST_TEMPERATURE)
-    np.exp(weights, out=weights)
-    return weights
+def _limits(
+    below: NDArray[np.float32], params: Sequence[SamplingParams], vocabulary: int
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """How many tokens top_k and min_p leave of each row, and whether that is all.
+
+    Where the candidates are a part of them, they may be fewer: min_p has not been asked of the others.
+    """
+    wide = below.shape[1]
+    limits = np.array([min(p.top_k or vocabulary, vocabulary) for p in params])
+    least = np.array([least_below(p) for p in params], np.float32)
+    passing = _count(below >= least[:, None])
+    limits = np.where(passing < wide, np.minimum(limits, passing), limits)
+    return limits, (limits == vocabulary) & (least == -np.inf)
 
 
-def top(row: Logits, k: int) -> NDArray[np.intp]:
-    """The k likeliest ids, likeliest first, ties by the lower id, also at the cut."""
-    ids = (row >= _bound(row, k)).nonzero()[0] if k < len(row) else np.arange(len(row))
-    return ids[(-row[ids]).argsort(kind="stable")][:k]
-
-
-def _bound(row: Logits, k: int) -> np.float32:
-    """A value that at least k tokens reach, and not many more: the k-th of the largest of groups of tokens."""
-    depth = min(len(row) // (4 * k), DEPTH)
-    groups = row[: len(row) // depth * depth].reshape(depth, -1).max(axis=0) if depth > 1 else row
-    bound: np.float32 = np.partition(groups, len(groups) - k)[len(groups) - k]
-    return bound
-
-
-def _pick_of_many(weights: Logits, uniform: float) -> int:
-    """As `_pick`: first a block, then one of its tokens, so that most weights are only added up."""
-    sums = _block_sums(weights)
-    at = _pick(sums, uniform)
-    block = weights[at * BLOCK : (at + 1) * BLOCK].astype(np.float64)
-    return at * BLOCK + _pick(block, float((uniform * sums.sum() - sums[:at].sum()) / sums[at]))
-
-
-def _block_sums(weights: Logits) -> NDArray[np.float64]:
-    """What each BLOCK of weights adds up to, the last one shorter."""
-    return np.add.reduceat(weights, np.arange(0, len(weights), BLOCK)).astype(np.float64)
-
-
-def _pick(weights: NDArray[np.float64], uniform: float) -> int:
-    """The place at `uniform` of the cumulative weights, never one that weighs nothing."""
-    cumulative = weights.cumsum()
-    last = int(cumulative.searchsorted(cumulative[-1]))  # what follows weighs nothing
-    return min(int(cumulative.searchsorted(uniform * cumulative[-1], side="right")), last)
+def _count(where: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """How many of each row hold."""
+    count: NDArray[np.intp] = np.count_nonzero(where, axis=1)
+    return count

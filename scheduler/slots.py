@@ -8,15 +8,12 @@ first.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-TokenIds = NDArray[np.int32]
+from scheduler.tokens import TokenIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """Tokens at the start of a slot that prefill rows wrote, so that they are bit for bit anybody's.
+    """Tokens at the start of a slot. What is computed of them is bit for bit what anybody would compute.
 
     Attributes:
         salt: only requests with the same may share it.
@@ -25,13 +22,6 @@ class Prefix:
     slot: int
     salt: str
     tokens: TokenIds
-
-
-def common(a: TokenIds, b: TokenIds) -> int:
-    """How many tokens two texts share from the first on."""
-    length = min(len(a), len(b))
-    differs = a[:length] != b[:length]
-    return int(differs.argmax()) if differs.any() else length
 
 
 class SlotPool:
@@ -74,7 +64,7 @@ class SlotPool:
         return self._held.get(slot, 0)
 
     def free(self) -> Sequence[int]:
-        """The empty slots, ascending: low slots first keeps the slots in use close together."""
+        """The empty slots, ascending."""
         return [slot for slot in range(self.count) if slot not in self._owners and slot not in self._kept]
 
     def take(self, slot: int, owner: str) -> None:

@@ -9,7 +9,7 @@ from scheduler.coming import WORTH, Coming
 from scheduler.config import EngineConfig
 from scheduler.model.protocol import Model
 from scheduler.order import Order
-from scheduler.placing import OWN_ROWS, Place, Placing
+from scheduler.placing import Place, Placing
 from scheduler.plan import Pending, StepPlan
 from scheduler.request import Phase, Request
 from scheduler.slots import Prefix, SlotPool
@@ -64,7 +64,7 @@ class Tenants:
                 if passed == self._pool.count:
                     return
                 continue
-            place = placing.place(match, len(r.tokens) + 1, len(r.prompt) + r.params.max_tokens)
+            place = placing.place(match, len(r.ids) + 1, len(r.prompt) + r.params.max_tokens)
             if place is None:
                 return
             self._places[r.id] = place
@@ -113,13 +113,12 @@ class Tenants:
         self._pool.check(owners, computed)
 
     def _pending(self, r: Request, slot: int, computed: int, held: int, *, waits: bool) -> Pending:
-        prompt_rows = max(len(r.prompt) - computed, 0)
         return Pending(
             id=r.id,
             slot=slot,
             computed=computed,
-            prompt_rows=prompt_rows,
-            replay_rows=len(r.tokens) - computed - prompt_rows,
+            rows=len(r.ids) - computed,
+            generated=r.generated > 0,
             waits=waits,
             held=held,
             turn=self._order.turn(r),
@@ -141,11 +140,11 @@ class Tenants:
         self._model.release(slot, keep)
 
     def _prefix(self, r: Request) -> Prefix | None:
-        """What others may share of a request: of its prompt what prefill rows have written, never a lone row."""
-        salt, count = self._salt(r), min(r.computed, len(r.prompt))
-        if salt is None or r.slot is None or count < OWN_ROWS:
+        """What others may share of a request: all that is computed, its own tokens too."""
+        salt = self._salt(r)
+        if salt is None or r.slot is None or not r.computed:
             return None
-        return Prefix(r.slot, salt, r.ids[:count])
+        return Prefix(r.slot, salt, r.ids[: r.computed])
 
     def _salt(self, r: Request) -> str | None:
         """Who may share with it: without reuse only siblings, whose name is theirs alone."""

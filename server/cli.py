@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from scheduler.host import processor
 from scheduler.model.importing import ImportOptions, import_model
 from scheduler.model.importing.choices import report_choices
 from scheduler.model.importing.made import REPORT
@@ -70,8 +71,9 @@ def serve(model: str | None, config: Path | None, **flags: Any) -> None:  # noqa
 @click.option("--context", type=click.IntRange(min=1), help="Tokens of a request at the most.")
 @click.option("--name", help="What the model is called.")
 @click.option("--weights", type=click.Choice(["auto", "keep", "int8"]), default="auto", help="Of the linear layers.")
-@click.option("--activations", type=click.Choice(["auto", "8", "16"]), default="auto", help="Bits, for int8 weights.")
-@click.option("--kv-cache", type=click.Choice(["auto", "float32", "int8"]), default="auto", help="Keys and values.")
+@click.option(
+    "--kv-cache", type=click.Choice(["auto", "float32", "float16", "int8"]), default="auto", help="Keys and values."
+)
 @click.option("--report", is_flag=True, help="Measure what each choice of precision loses and costs.")
 def import_(source: Path, target: Path, report: bool, **chosen: Any) -> None:  # noqa: ANN401 - click's
     """Make the packed folder TARGET of SOURCE, a folder of onnxruntime-genai or a GGUF file."""
@@ -103,13 +105,17 @@ def config_(model: str | None, config: Path | None, **flags: Any) -> None:  # no
         effective = _load(model, config, flags)
         for note in effective.notes:
             CONSOLE.print(note, highlight=False, markup=False, soft_wrap=True)
-        click.echo(_shown(effective), nl=False)
+        from scheduler.model.kernels import library  # noqa: PLC0415 - loads onnxruntime
+
+        used = library.select(effective.options.instruction_set)
+        click.echo(_shown(effective, {"instruction_set": f"{used} on {processor().name}"}), nl=False)
         return 0
 
     sys.exit(_told(run))
 
 
-def _shown(effective: Effective) -> str:
+def _shown(effective: Effective, found: Mapping[str, str]) -> str:
+    """The file; `found` says of some options what they come to on this machine."""
     lines, group = [], ""
     for name, origin in effective.origins.items():
         facts = meta(FIELDS[name])
@@ -123,7 +129,8 @@ def _shown(effective: Effective) -> str:
         elif value and facts["secret"]:
             lines.append(f"# {name} is set and not shown ({origin})")
         else:
-            lines.append(f"{name} = {written}" + ("" if origin == "default" else f"  # {origin}"))
+            said = ", ".join(filter(None, ("" if origin == "default" else origin, found.get(name))))
+            lines.append(f"{name} = {written}" + (f"  # {said}" if said else ""))
     return "\n".join(lines).lstrip("\n") + "\n"
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from scheduler.model.importing.manifest import Activations, KvCache
+from scheduler.model.importing.manifest import KvCache
 from server.environment import told
 from server.logs import PARTS
 from server.paths import NoHome, expanded
@@ -66,14 +66,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     weights: Annotated[
         Literal["auto", "keep", "int8"],
-        _meta("Import", "Linear layers: int8, or kept as they are; auto picks by processor and memory."),
+        _meta("Import", "Linear layers: the source's own 4- and 8-bit blocks, or int8; auto keeps blocks."),
     ] = "auto"
-    activations: Annotated[
-        Activations, _meta("Import", "Bits of what int8 layers multiply; auto is 8, and 16 where that buys most.")
-    ] = "auto"
-    kv_cache: Annotated[
-        KvCache, _meta("Import", "What keys and values are kept as; auto is float32 where that fits the memory.")
-    ] = "auto"
+    kv_cache: Annotated[KvCache, _meta("Import", "What keys and values are kept as; auto is float16.")] = "auto"
 
     memory: Annotated[
         Annotated[str, Meta(pattern=f"^({SIZE})?$")],
@@ -95,6 +90,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Annotated[int, Meta(ge=1)] | None,
         _meta("Engine", "Threads of the model run; unset is the cores that are really granted."),
     ] = None
+    instruction_set: Annotated[
+        Literal["auto", "avx512vnni", "avxvnni", "avx2", "portable"],
+        _meta("Engine", "What the model run may use of the processor; auto is the best that it has."),
+    ] = "auto"
     max_queue: Annotated[
         int, _meta("Engine", "Requests that may wait for a slot; more are answered with 429.", ge=0)
     ] = 256

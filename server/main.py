@@ -5,32 +5,22 @@ import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
 from starlette.applications import Starlette
 
-from scheduler.config import MEMORY_SHARE, EngineConfig, Memory, fit
 from scheduler.engine import PackedEngine
-from scheduler.host import available_memory, cores
-from scheduler.model.importing import ImportOptions
-from scheduler.model.importing.cache import cached_import
-from scheduler.model.importing.manifest import read_manifest
 from scheduler.model.session import PackedSession
-from scheduler.model.spec import ModelSpec
 from scheduler.worker import Worker
 from server.access import layers, warn_if_open
 from server.app import Layer, make_app
 from server.bridge import Bridge, Watcher
 from server.cards import ModelCard
 from server.config import ConfigError, Options
-from server.defaults import OPENAI, Defaults, model_defaults
 from server.endpoints import Endpoints
 from server.feed import Feed
 from server.http import HttpServer, check_certificate
@@ -40,14 +30,11 @@ from server.keys import Keys
 from server.listening import listening
 from server.metrics import Metrics
 from server.pages import page_routes
-from server.progress import RichProgress
 from server.prompt import Prompter
 from server.queue import Limits
+from server.served import Served, announce, prepare
 from server.service import Service
 from server.signals import leave
-from server.sizes import bytes_of, gib
-from server.storage import cache_folder
-from server.text_check import check_text
 from server.unknown import refuse, warn
 from server.vocabulary import Vocabulary
 
@@ -55,28 +42,6 @@ if TYPE_CHECKING:
     from server.tracing import Tracing
 
 LOGGER = logging.getLogger("paceline.server")
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What is served, in what room; `memory` is the budget in bytes."""
-
-    spec: ModelSpec
-    config: EngineConfig
-    memory: int
-    names: tuple[str, ...]
-    defaults: Defaults
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """What the budget goes to, in bytes."""
-        spec, config = self.spec, self.config
-        needs = Memory.of(spec, self.memory, slots=config.slots, step_rows=config.step_rows)
-        return {
-            "weights": spec.weight_bytes,
-            "work": needs.fixed - spec.weight_bytes + config.context * needs.per_context,
-            "cache": config.budget * spec.kv_bytes_per_token,
-        }
 
 
 def serve(options: Options, console: Console) -> int:
@@ -141,46 +106,6 @@ def hello(served: Served) -> dict[str, object]:
     }
 
 
-def prepare(options: Options, console: Console) -> Served:
-    """The packed folder, imported where it must be, and the room it gets."""
-    source = Path(options.model) if options.model else None
-    import_options = ImportOptions(
-        context=options.context,
-        weights=options.weights,
-        activations=options.activations,
-        kv_cache=options.kv_cache,
-    )
-    packed = source is not None and read_manifest(source) is not None
-    if source is not None and not packed:
-        check_text(source)
-    cache = Path() if packed else cache_folder(options)  # what is packed already needs none
-    folder = cached_import(source, cache, import_options, RichProgress(console))
-    spec = ModelSpec.from_folder(folder)
-    memory = budget(options.memory)
-    config = fit(
-        spec,
-        slots=options.slots,
-        context=options.context,
-        step_rows=options.step_rows,
-        threads=options.threads or cores(),
-        memory=memory,
-    )
-    target = options.target_itl / 1000 or math.inf
-    config = replace(config, prefix_reuse=options.prefix_reuse, target_itl=target)
-    defaults = OPENAI if options.generation_config == "openai" else model_defaults(spec.folder)
-    return Served(spec, config, memory, tuple(options.served_model_name) or (spec.name,), defaults)
-
-
-def budget(asked: str) -> int:
-    """The bytes that everything may take."""
-    at_hand = available_memory()
-    if not asked:
-        return int(at_hand * MEMORY_SHARE)
-    if bytes_of(asked) > at_hand:
-        LOGGER.warning("a memory of %s was asked for, and %s are at hand", asked, gib(at_hand))
-    return bytes_of(asked)
-
-
 def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tuple[Bridge, Service]:
     """Everything behind the HTTP server, not started yet."""
     spec, config = served.spec, served.config
@@ -216,30 +141,3 @@ def compose(served: Served, options: Options, watchers: Sequence[Watcher]) -> tu
         versions={name: version(name) for name in ("paceline", "onnxruntime", "onnxruntime-genai")},
     )
     return bridge, service
-
-
-def announce(options: Options, served: Served, address: str, console: Console) -> None:
-    """Say that requests are taken, in the form of the logs."""
-    if options.log_format == "json":
-        facts = {"address": address, "models": served.names, **asdict(served.config)}
-        LOGGER.info("ready", extra={"facts": {**facts, "generation_config": asdict(served.defaults)}})
-    else:
-        console.print(banner(served, address))
-
-
-def banner(served: Served, address: str) -> Panel:
-    """What is served, in what room, and where."""
-    config = served.config
-    table = Table.grid(padding=(0, 2))
-    parts = served.parts
-    for name, value in (
-        ("model", ", ".join(served.names)),
-        ("slots", f"{config.slots} of up to {config.context} tokens, {config.step_rows} rows a step"),
-        ("threads", f"{config.threads}"),
-        ("defaults", str(served.defaults)),
-        ("memory", f"{gib(served.memory)}: {gib(parts['weights'])} of weights, {gib(parts['work'])} to work"),
-        ("cache", f"{config.budget} tokens in {gib(parts['cache'])}, taken as they arrive"),
-        ("address", f"{address}/v1"),
-    ):
-        table.add_row(f"[bold]{name}[/bold]", value)
-    return Panel(table, title=f"paceline {version('paceline')}", expand=False)

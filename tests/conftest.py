@@ -49,8 +49,13 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     return import_once
 
 
-@pytest.fixture(scope="session")
-def default_model() -> Path:
+def default_packed(options: ImportOptions) -> Path:
     """The packed default model in the user's cache, fetched and imported where it is not there yet."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cached_import(None, base / "paceline", ImportOptions(), Silent())
+    return cached_import(None, base / "paceline", options, Silent())
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """As the server has it."""
+    return default_packed(ImportOptions())

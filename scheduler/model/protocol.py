@@ -5,14 +5,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 
 
 class Model(Protocol):
     """A model with its KV slots; `scheduler.model.session.PackedSession` is the real one."""
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [R, vocabulary] of the batch's logit rows; raises StepFailed."""
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
+        """What the model says of the batch's logit rows, valid until the next run; raises StepFailed.
+
+        `temperatures` [R] is what each row's mass is asked for at; 0 asks for none.
+        """
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Give the target slot the first `tokens` tokens of the source slot.

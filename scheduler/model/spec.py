@@ -2,13 +2,26 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from scheduler.errors import ModelFolderError
 
 MANIFEST = "paceline.json"
+
+PAGE = 32
+"""Tokens in a page of the KV cache."""
+
+LANES = 16
+"""Channels of a head are padded to a multiple of this."""
+
+KvCache = Literal["float32", "float16", "int8"]
+NUMBER = {"float32": 4, "float16": 2, "int8": 1}
+"""Bytes of one number in each kind of cache."""
+
+SCALES = {"float32": 0, "float16": 0, "int8": PAGE * 4}
+"""Bytes of the scales of one head's keys or values in a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +34,7 @@ class ModelSpec:
         context: tokens that it was made for.
         vocab_size: width of the logits.
         end_tokens: ids that end a text.
-        kv_itemsize: bytes of one number in the KV cache.
+        kv_cache: what keys and values are kept as.
         heads: of the queries.
         hidden: width of a row between the layers.
     """
@@ -34,14 +47,21 @@ class ModelSpec:
     context: int
     vocab_size: int
     end_tokens: frozenset[int]
-    kv_itemsize: int = 4
+    kv_cache: KvCache = "float16"
     heads: int = 1
     hidden: int = 1
 
     @property
+    def page_bytes(self) -> int:
+        """Bytes of one page of the KV cache: PAGE tokens, all layers, keys and values."""
+        channels = -(-self.head_size // LANES) * LANES
+        unit = PAGE * channels * NUMBER[self.kv_cache] + SCALES[self.kv_cache]
+        return self.layers * 2 * self.kv_heads * unit
+
+    @property
     def kv_bytes_per_token(self) -> int:
         """KV cache bytes of one token over all layers, keys and values."""
-        return 2 * self.layers * self.kv_heads * self.head_size * self.kv_itemsize
+        return self.page_bytes // PAGE
 
     @property
     def weight_bytes(self) -> int:
@@ -70,7 +90,7 @@ def _facts(config: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
         "context": manifest["max_context"],
         "vocab_size": manifest["vocab_size"],
         "end_tokens": frozenset(end if isinstance(end, list) else [end]),
-        "kv_itemsize": 1 if manifest.get("kv_cache") == "int8" else 4,
+        "kv_cache": manifest["kv_cache"],
         "heads": decoder["num_attention_heads"],
         "hidden": decoder["hidden_size"],
     }

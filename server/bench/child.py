@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
+from server.bench.options import BenchError
 from server.bench.work import Run, Work
 
 CONTENDERS = {
@@ -24,6 +25,9 @@ CONTENDERS = {
     "og-threads": "server.bench.contenders.genai:ThreadsContender",
     "og-batch": "server.bench.contenders.genai:BatchContender",
     "openvino": "server.bench.contenders.openvino:OpenVinoContender",
+    "llama-server": "server.bench.contenders.servers:LlamaServer",
+    "vllm": "server.bench.contenders.servers:Vllm",
+    "onnx-genai": "server.bench.contenders.servers:OnnxGenai",
 }
 
 
@@ -37,6 +41,7 @@ class Setup(msgspec.Struct, frozen=True):
         concurrency: requests at once at the most.
         context: tokens of one request at the most, prompt and new ones.
         step_rows: tokens of one of paceline's steps at the most.
+        instruction_set: what paceline's operators use of the processor.
     """
 
     kind: str
@@ -45,6 +50,7 @@ class Setup(msgspec.Struct, frozen=True):
     concurrency: int
     context: int
     step_rows: int
+    instruction_set: str
 
     @property
     def folder(self) -> Path:
@@ -71,8 +77,16 @@ class Contender(Protocol):
 
 
 def main() -> None:
-    """Serve one parent until its pipe closes."""
+    """Serve one parent until its pipe closes; what cannot be measured is the last that is said."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of `finally`: nothing started is left behind
+    try:
+        answer()
+    except BenchError as error:
+        sys.exit(str(error))  # without its way here, so that what a server said stays in sight
+
+
+def answer() -> None:
+    """Load what the first line names, and do the work of the others."""
     answers, lines = private_output(), sys.stdin.buffer
     contender = open_contender(msgspec.json.decode(lines.readline(), type=Setup))
     try:

@@ -1,15 +1,17 @@
 """The lightest client of `POST /v1/completions` streams: on few cores, a client's work is taken from the server's.
 
 While the streams run, bytes are only kept with the moment they came; they are read when all have ended. It relies on
-what paceline's server does: each event lies whole in one chunk of the body, and the connection closes at the end.
+what the servers do: each event lies whole in one chunk of the body, and the connection closes at the end.
 """
 
 import asyncio
 import bisect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from types import MappingProxyType
 from typing import cast
 
 import msgspec
@@ -24,7 +26,7 @@ class Answer:
     """One stream, read.
 
     Attributes:
-        tokens: that the server says it generated.
+        tokens: that the server says it generated; pieces of text, where it says nothing.
         arrivals: when pieces of text came, in seconds since the beginning.
         body: all that was received.
     """
@@ -73,11 +75,16 @@ class Stream(asyncio.Protocol):
             self.ended.set_exception(exc)
 
 
-def completion_request(prompt: list[int], new_tokens: int) -> bytes:
-    """A whole HTTP request for exactly that many tokens, greedily, as a stream."""
+def completion_request(
+    prompt: list[int] | str, new_tokens: int, fields: Mapping[str, object] = MappingProxyType({})
+) -> bytes:
+    """A whole HTTP request for exactly that many tokens, greedily, as a stream.
+
+    Fields are what a server wants besides.
+    """
     options = {"max_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
-    body = msgspec.json.encode({"prompt": prompt, **options, **streamed})
+    body = msgspec.json.encode({"prompt": prompt, **options, **streamed, **fields})
     head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
     return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
@@ -101,13 +108,16 @@ def read(received: list[bytes], moments: list[float], begin: float) -> Answer:
     for data in received:
         size += len(data)
         ends.append(size)
-    answer = Answer(tokens=0, body=body)
+    answer, pieces, told = Answer(tokens=0, body=body), 0, False
     for event in EVENT.finditer(body):
         chunk = msgspec.json.decode(event[1], type=Chunk)
         if chunk.usage is not None:
-            answer.tokens += chunk.usage.completion_tokens
+            answer.tokens, told = answer.tokens + chunk.usage.completion_tokens, True
         if any(choice.get("text") for choice in chunk.choices):
+            pieces += 1
             moment = moments[bisect.bisect_left(ends, event.end())] - begin
             if not answer.arrivals or moment > answer.arrivals[-1]:  # pieces that come together are one arrival
                 answer.arrivals.append(moment)
+    if not told:
+        answer.tokens = pieces
     return answer

@@ -9,9 +9,11 @@ import msgspec
 from scheduler.model.importing import Progress, read_manifest
 from scheduler.model.importing.default_model import DEFAULT_NAME, fetched_default
 from scheduler.model.importing.target import locked
+from server.bench.checkpoint import checkpoint_folder
 from server.bench.child import Setup
 from server.bench.genai_folder import CONFIG, genai_folder
 from server.bench.options import BenchError, BenchOptions
+from server.bench.programs import PROGRAMS, program
 from server.bench.suite import Entrant
 
 
@@ -30,25 +32,30 @@ class Peers:
 
     def path(self, peer: str) -> Path:
         """The folder or file that the peer runs; BenchError where it has none."""
-        if peer == "openvino":
-            return self._openvino()
-        return self._genai()
+        if peer in PROGRAMS:
+            program(peer)
+        if peer == "openvino" and find_spec("openvino_genai") is None:
+            raise BenchError("openvino-genai is not installed: pip install 'paceline[bench]'")
+        if peer in ("openvino", "llama-server"):
+            return self._gguf()
+        return self._checkpoint() if peer == "vllm" else self._genai()
 
     def _genai(self) -> Path:
         source = self._source()
         if source.is_dir():
             return source
-        stat = source.stat()
-        folder = self._cache / f"bench-int4-{source.stem}-{stat.st_size}-{stat.st_mtime_ns}"
-        return genai_folder(source, folder, self._progress)
+        return genai_folder(source, self._cache / f"bench-int4-{_stamp(source)}", self._progress)
 
-    def _openvino(self) -> Path:
-        if find_spec("openvino_genai") is None:
-            raise BenchError("openvino-genai is not installed: pip install 'paceline[bench]'")
+    def _gguf(self) -> Path:
         source = self._source()
         if source.is_dir():
             raise BenchError("it reads GGUF files, and the model is a folder")
         return source
+
+    def _checkpoint(self) -> Path:
+        """The GGUF file's weights as a folder of transformers, which vLLM reads: 16-bit floats."""
+        source = self._gguf()
+        return checkpoint_folder(source, self._cache / f"bench-checkpoint-{_stamp(source)}", self._progress)
 
     def _source(self) -> Path:
         """What the packed folder is made of."""
@@ -68,6 +75,11 @@ class Peers:
                 with fetched_default(kept, self._progress) as fetched:
                     shutil.move(fetched, kept)
         return kept
+
+
+def _stamp(source: Path) -> str:
+    stat = source.stat()
+    return f"{source.stem}-{stat.st_size}-{stat.st_mtime_ns}"
 
 
 def entrants(ours: Setup, options: BenchOptions, peers: Peers) -> tuple[list[Entrant], dict[str, str]]:

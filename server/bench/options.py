@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-PEERS = ("og-threads", "og-batch", "openvino")
+PEERS = ("og-threads", "og-batch", "openvino", "llama-server", "vllm", "onnx-genai")
 MOST_CONCURRENCY = 1024
+KERNEL_ROWS = "1,4,8,16,32,256"
 EQUAL_REQUESTS = (1, 2, 3, 4)
 """How many equal requests a shape is asked at once, besides its rows: the question that started the project."""
 

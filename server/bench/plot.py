@@ -15,6 +15,9 @@ COLOURS = {
     "og-threads": "#64748b",
     "og-batch": "#0e7490",
     "openvino": "#7c3aed",
+    "llama-server": "#15803d",
+    "vllm": "#be185d",
+    "onnx-genai": "#1d4ed8",
 }
 PANELS: tuple[tuple[str, Callable[[Figures], float | None]], ...] = (
     ("tokens/s, all requests together", lambda f: f.rate),

@@ -13,10 +13,13 @@ from tokenizers import Tokenizer
 
 from scheduler.host import cores
 from scheduler.model.importing.manifest import now
+from scheduler.model.kernels import library
 from scheduler.model.spec import ModelSpec
 from server.bench.child import Setup
 from server.bench.entrants import Peers, entrants
 from server.bench.growth import SLACK, Growth
+from server.bench.kernels import report as kernels
+from server.bench.kernels.cases import Size
 from server.bench.machine import machine
 from server.bench.options import EQUAL_REQUESTS, BenchError, BenchOptions
 from server.bench.plot import svg
@@ -28,8 +31,8 @@ from server.bench.table import render
 from server.bench.targets import FURTHER_TOKENS, serving_targets, shape_targets
 from server.bench.work import TEXT
 from server.config import Options, load
-from server.main import prepare
 from server.progress import RichProgress
+from server.served import prepare
 from server.storage import cache_folder
 
 
@@ -69,6 +72,7 @@ def measure_shape(name: str, options: BenchOptions, flags: Mapping[str, object],
         raise BenchError(f"{name!r} is no shape: choose one of {', '.join(SHAPES)}")
     options = replace(options, concurrency=tuple(sorted({*options.concurrency, *EQUAL_REQUESTS})))
     serving = _loaded(flags, consoles)
+    library.select(serving.instruction_set)
     spec = ModelSpec.from_folder(shape_folder(name, cache_folder(serving), RichProgress(consoles.told)))
     setup = _setup(spec, options, serving)
     report = _run(spec.name, [Entrant(setup)], options, list(range(1, SHAPES[name].vocab)), consoles.told)
@@ -80,9 +84,20 @@ def measure_shape(name: str, options: BenchOptions, flags: Mapping[str, object],
     room = msgspec.structs.replace(setup, kind="memory", concurrency=4, context=further + SLACK)
     with Process(room, "server.bench.growth") as process:
         growth = process.ask(room, Growth)
-    int8_cache = 2 * spec.layers * spec.kv_heads * spec.head_size * FURTHER_TOKENS
-    targets = shape_targets(report.medians(), growth.of(FURTHER_TOKENS), int8_cache)
+    cache = spec.kv_bytes_per_token * FURTHER_TOKENS
+    targets = shape_targets(report.medians(), growth.of(FURTHER_TOKENS), cache)
     _finish(msgspec.structs.replace(report, targets=targets, growth=growth), options, consoles)
+
+
+def measure_kernels(options: BenchOptions, flags: Mapping[str, object], consoles: Consoles) -> None:
+    """Measure each operator alone, and the machine."""
+    serving = load(flags, os.environ, None).options
+    library.select(serving.instruction_set)
+    found = kernels.measure(options.concurrency, serving.threads or cores(), options.repeats, Size())
+    consoles.shown.print(kernels.render(found))
+    for path in (options.json, options.output and options.output / "kernels.json"):
+        if path is not None:
+            kernels.write(found, path)
 
 
 def _setup(spec: ModelSpec, options: BenchOptions, serving: Options) -> Setup:
@@ -97,6 +112,7 @@ def _setup(spec: ModelSpec, options: BenchOptions, serving: Options) -> Setup:
         concurrency=options.concurrency[-1],
         context=context,
         step_rows=serving.step_rows,
+        instruction_set=library.selected(),
     )
 
 

@@ -1,12 +1,12 @@
 """Random models of a given size: what a step costs depends on the shape of the weights, not on what they say.
 
-Weights are made when they are written, one by one, so a model of 15 GB in float32 is imported within a few hundred
-megabytes. They differ from layer to layer: onnxruntime keeps equal weights once, and equal layers would stay in the
-processor's cache. The passes are those of an import.
+Weights are 4-bit blocks as GGUF's Q4_0 has them, made when they are written, some rows at a time. They differ from
+layer to layer: equal layers would stay in the processor's cache. The passes are those of an import.
 """
 
 import hashlib
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,18 @@ import numpy.typing as npt
 from tokenizers.pre_tokenizers import ByteLevel
 
 from scheduler.model.importing import FORMAT, ImportOptions, Progress
-from scheduler.model.importing.gguf_file import LlamaShape
+from scheduler.model.importing.blocks import BLOCK, Blocks, Form
+from scheduler.model.importing.gguf_blocks import FORMS
 from scheduler.model.importing.gguf_source import read_llama
 from scheduler.model.importing.importer import import_logical
+from scheduler.model.importing.llama_shape import LlamaShape
 from scheduler.model.importing.made import damage
 from scheduler.model.importing.manifest import SourceRecord
 from scheduler.model.importing.target import locked
 
 Floats = npt.NDArray[np.float32]
+_TOGETHER = 16  # outputs that are made at a time
+_SPREAD = 4.6  # standard deviation of whole numbers from 0 to 15
 
 
 def _shape(layers: int, hidden: int, inner: int, heads: int, vocab: int, context: int) -> LlamaShape:
@@ -83,13 +87,14 @@ class RandomLlama:
         return self._sizes[name.rpartition(".")[2]]
 
     def weight(self, name: str) -> Floats:
-        """Numbers that belong to the name and keep the size of what they multiply; ones for a norm."""
+        """Ones for a norm; a matrix as its blocks have it."""
         size = self.size(name)
-        if len(size) == 1:
-            return np.ones(size, np.float32)
-        values = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(size, np.float32)
-        values *= np.float32(size[-1] ** -0.5)
-        return values
+        return np.ones(size, np.float32) if len(size) == 1 else self.stored(name).floats(0, size[0])
+
+    def stored(self, name: str) -> "RandomBlocks":
+        """A matrix."""
+        outer, inner = self.size(name)
+        return RandomBlocks(zlib.crc32(name.encode()), outer, inner)
 
     def rotary_factors(self) -> None:
         """Frequencies are as they are."""
@@ -99,9 +104,36 @@ class RandomLlama:
         return "random numbers, distinct in every layer"
 
 
+@dataclass(frozen=True, slots=True)
+class RandomBlocks:
+    """A matrix of random 4-bit numbers that belong to its seed and keep the size of what they multiply."""
+
+    seed: int
+    outer: int
+    inner: int
+    form: Form = FORMS["Q4_0"]
+    quantised: bool = True
+
+    def floats(self, start: int, stop: int) -> Floats:
+        """The weights of some outputs."""
+        return self.blocks(start, stop).floats()
+
+    def blocks(self, start: int, stop: int) -> Blocks:
+        """Likewise, as blocks: the same however they are cut."""
+        groups = range(start // _TOGETHER, -(-stop // _TOGETHER))
+        made = np.concatenate([self._numbers(group) for group in groups])
+        numbers = made[start - groups.start * _TOGETHER :][: stop - start]
+        scale = np.full((stop - start, -(-self.inner // BLOCK)), self.inner**-0.5 / _SPREAD, np.float16)
+        return Blocks(numbers, scale, None, self.form.zero)
+
+    def _numbers(self, group: int) -> npt.NDArray[np.uint8]:
+        rng = np.random.default_rng([self.seed, group])
+        return rng.integers(0, 16, (_TOGETHER, self.inner), np.uint8)
+
+
 def shape_folder(name: str, cache: Path, progress: Progress) -> Path:
     """The packed folder of a shape, made once for each version of the packed form."""
-    options, shape = ImportOptions(name=f"random {name}", activations="8"), SHAPES[name]
+    options, shape = ImportOptions(name=f"random {name}"), SHAPES[name]
     digest = hashlib.sha256(f"{FORMAT} {shape} {msgspec.json.encode(options).decode()}".encode()).hexdigest()
     folder = cache / f"bench-{name}-{digest[:16]}"
     with locked(folder, progress):

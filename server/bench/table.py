@@ -15,6 +15,9 @@ CALLED = {
     "og-threads": "onnxruntime-genai, a Generator per request",
     "og-batch": "onnxruntime-genai, static batch",
     "openvino": "OpenVINO GenAI, continuous batching",
+    "llama-server": "llama.cpp's server, HTTP",
+    "vllm": "vLLM, HTTP",
+    "onnx-genai": "onnx-genai's server, HTTP",
 }
 
 
@@ -27,7 +30,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield _figures(report)
     machine = report.machine
     features = ", ".join(machine.features) or "no integer instructions"
-    yield Text(f"{machine.processor}, {report.threads} threads; {features}")
+    yield Text(f"{machine.processor}, {report.threads} threads; {features}; paceline used {machine.instruction_set}")
     yield Text("  ".join(f"{name} {version}" for name, version in machine.versions.items()))
     for name, reason in report.left_out.items():
         yield Text(f"{CALLED[name]} was left out: {reason}", style="yellow")

@@ -63,13 +63,13 @@ def _against_one(medians: Medians) -> Iterator[Target]:
             yield Target(what, medians[above].rate / medians[below].rate, bound)
 
 
-def shape_targets(medians: Medians, growth: float, int8_cache: float) -> list[Target]:
+def shape_targets(medians: Medians, growth: float, cache: float) -> list[Target]:
     """What sharing a step costs, and what a further request does.
 
     Args:
         medians: of the engine.
         growth: bytes of a further request of FURTHER_TOKENS.
-        int8_cache: bytes of its cache in int8.
+        cache: bytes of its keys and values.
     """
     targets = []
     for what, count, figure, bound in (
@@ -82,5 +82,5 @@ def shape_targets(medians: Medians, growth: float, int8_cache: float) -> list[Ta
             if many and one:
                 targets.append(Target(what, many / one, bound, least=False))
     what = f"memory of a further request of {FURTHER_TOKENS} tokens"
-    targets.append(Target(what, growth / 1e9, int8_cache * 1.05 / 1e9, least=False, unit="GB"))
+    targets.append(Target(what, growth / 1e9, cache * 1.05 / 1e9, least=False, unit="GB"))
     return targets

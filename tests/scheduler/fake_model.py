@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.batch import ABSENT_ROWS, Batch, Group
+from scheduler.batch import Batch, Output
 from scheduler.errors import StepFailed
+from tests.scheduler.outputs import output_of
 
 VOCABULARY = 97
 
@@ -25,29 +26,27 @@ def solo(prompt: list[int], count: int) -> list[int]:
 class FakeModel:
     """Follows the packed arrays as the graph would, and the slots as the KV cache would."""
 
-    def __init__(self, slots: int, capacity: int) -> None:
+    def __init__(self, slots: int, context: int) -> None:
         self.slots: list[list[int]] = [[] for _ in range(slots)]
-        self.capacity = capacity
+        self.context = context
         self.closed = False
         self.fail_next = False
         self.spoil: int | None = None  # a sampled row whose logits become NaN
         self.copied: list[tuple[int, int, int]] = []  # source, target, tokens
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
         assert not self.closed
         if self.fail_next:
             self.fail_next = False
             raise StepFailed("the fake model was told to fail")
-        outputs = [self._attend(batch.input_ids, g) for g in (batch.decode, batch.prefill)]
-        self._no_slot_is_shared(batch)
-        hidden = np.concatenate(outputs)[batch.unpad]  # the token that follows each packed row
-        assert (hidden >= 0).all(), "a packed row was gathered from padding"
+        following = self._append(batch)
+        assert temperatures.shape == batch.logit_rows.shape
         logits = np.zeros((len(batch.logit_rows), VOCABULARY), np.float32)
-        logits[np.arange(len(logits)), hidden[batch.logit_rows]] = 5.0
+        logits[np.arange(len(logits)), following[batch.logit_rows]] = 5.0
         if self.spoil is not None:
             logits[self.spoil] = np.nan
             self.spoil = None
-        return logits
+        return output_of(logits, temperatures)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         assert source == target or self.slots[target] == [], f"slot {target} is not free"
@@ -62,32 +61,14 @@ class FakeModel:
     def close(self) -> None:
         self.closed = True
 
-    def _attend(self, ids: NDArray[np.int64], group: Group | None) -> NDArray[np.int64]:
-        if group is None:
-            return np.full(ABSENT_ROWS, -1)
-        padded = ids[group.rows].reshape(group.width, group.longest)
-        out = np.full(padded.shape, -1)
-        assert group.total >= group.longest
-        for row in range(group.width):
-            content, count = self.slots[group.first + row], int(group.query_seqlens[row])
-            if count == 0:
-                continue
-            past = int(group.seqlens_k[row]) + 1 - count
-            assert past == len(content), f"position {past} was asked of a slot that holds {len(content)} tokens"
-            assert past + group.longest <= self.capacity, "the padded chunk does not fit the cache"
-            assert group.total >= past + count
-            assert count != 1 or group.longest == 1, "a single row in the prefill group"
-            for column in range(count):
-                content.append(int(padded[row, column]))
-                out[row, column] = next_token(content)
-        return out.ravel()
-
-    @staticmethod
-    def _no_slot_is_shared(batch: Batch) -> None:
-        used = [
-            group.first + int(row)
-            for group in (batch.decode, batch.prefill)
-            if group is not None
-            for row in np.flatnonzero(group.query_seqlens)
-        ]
-        assert len(used) == len(set(used)), f"slots {used} overlap"
+    def _append(self, batch: Batch) -> NDArray[np.int64]:
+        """The token that follows each row, which has to lie behind all that its slot holds."""
+        following = []
+        rows = zip(batch.input_ids.tolist(), batch.slots.tolist(), batch.positions.tolist(), strict=True)
+        for token, slot, position in rows:
+            content = self.slots[slot]
+            assert position == len(content), f"position {position} was asked of a slot that holds {len(content)} tokens"
+            assert position < self.context, "the context is full"
+            content.append(token)
+            following.append(next_token(content))
+        return np.array(following)

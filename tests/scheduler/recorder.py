@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 from scheduler.model.session import PackedSession
 
 
@@ -14,11 +14,11 @@ class Recorder:
         self.session = session
         self.seen: dict[str, list[NDArray[np.float32]]] = {}
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        logits = self.session.run(batch)
-        for id_, row in zip(batch.sampled, logits, strict=True):
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
+        output = self.session.run(batch, temperatures)
+        for id_, row in zip(batch.sampled, output.logits, strict=False):
             self.seen.setdefault(id_, []).append(row.copy())
-        return logits
+        return output
 
     def release(self, slot: int, keep: int = 0) -> None:
         self.session.release(slot, keep)

@@ -4,8 +4,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scheduler.adjust import History, adjusted
+from scheduler.batch import Output
 from scheduler.params import SamplingParams
 from scheduler.sampling import sample
+from tests.scheduler.outputs import output_of
 
 VOCABULARY = 40
 token_ids = st.integers(0, VOCABULARY - 1)
@@ -64,6 +66,11 @@ def test_every_adjustment_follows_its_formula(
     np.testing.assert_array_equal(row, before)
 
 
+def unweighed(rows: NDArray[np.float32]) -> Output:
+    """A run's output without masses: rows that are adjusted are weighed afterwards."""
+    return output_of(rows, np.zeros(len(rows), np.float32))
+
+
 @given(st.integers(0, 2**32), st.lists(st.tuples(params, st.lists(token_ids, max_size=9)), min_size=1, max_size=5))
 def test_an_adjusted_row_is_sampled_in_company_as_it_is_alone(
     seed: int, asked: list[tuple[SamplingParams, list[int]]]
@@ -71,9 +78,9 @@ def test_an_adjusted_row_is_sampled_in_company_as_it_is_alone(
     rows = logits(seed, len(asked))
     histories = [history(p, generated, generated) for p, generated in asked]
     generators = [np.random.default_rng(i) for i in range(len(asked))]
-    together = sample(rows, [p for p, _ in asked], generators, histories)
+    together = sample(unweighed(rows), [p for p, _ in asked], generators, histories)
     for i, (p, generated) in enumerate(asked):
-        alone = sample(rows[i : i + 1], [p], [np.random.default_rng(i)], [history(p, generated, generated)])
+        alone = sample(unweighed(rows[i : i + 1]), [p], [np.random.default_rng(i)], [history(p, generated, generated)])
         assert alone == [together[i]]
         assert together[i] == int(np.argmax(adjusted(rows[i], p, histories[i])))
 
@@ -81,10 +88,11 @@ def test_an_adjusted_row_is_sampled_in_company_as_it_is_alone(
 def test_the_hardest_repetition_penalty_still_gives_a_token() -> None:
     p = SamplingParams(max_tokens=1, temperature=1.0, repetition_penalty=5e-324)
     row = np.array([[3.0, -1.0, 2.0, 3.0]], np.float32)
-    assert sample(row, [p], [np.random.default_rng(0)], [history(p, [0, 1, 2], [])])[0] in (0, 2)
+    assert sample(unweighed(row), [p], [np.random.default_rng(0)], [history(p, [0, 1, 2], [])])[0] in (0, 2)
 
 
 def test_tokens_that_were_masked_are_never_drawn() -> None:
     p = SamplingParams(max_tokens=9, min_tokens=1, end_tokens=frozenset({0, 2}), temperature=2.0)
     row, generator = np.array([[9.0, 0.0, 9.0]], np.float32), np.random.default_rng(0)
-    assert {sample(row, [p], [generator], [History(p, ())])[0] for _ in range(200)} == {1}
+    given_ = unweighed(row)
+    assert {sample(given_, [p], [generator], [History(p, ())])[0] for _ in range(200)} == {1}

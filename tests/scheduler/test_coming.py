@@ -77,7 +77,7 @@ def test_the_prompt_is_computed_once_however_few_slots_and_tokens_there_are(slot
         rows += report.prefill_rows
         ledger.read(report)
         packed.check()
-    assert rows == 50 + 5 * 2 + 2
+    assert rows == 50 + 5 + 2
     assert all(ledger.tokens[f"a-{i}"] == solo(list(range(50)), count) for i in range(6))
     assert all(slot == [] for slot in model.slots)
 

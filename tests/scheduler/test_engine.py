@@ -37,7 +37,7 @@ def engine(
     config = EngineConfig(
         slots=slots, context=CONTEXT, step_rows=step_rows, threads=1, tokens=tokens, prefix_reuse=reuse
     )
-    model = FakeModel(slots, config.capacity)
+    model = FakeModel(slots, config.context)
     return PackedEngine(model, config), model
 
 
@@ -233,7 +233,7 @@ def test_the_next_turn_of_a_chat_takes_over_the_slot_of_the_last_one() -> None:
         cached.append(summary.cached_tokens)
         assert ledger.tokens[f"{turn}"] == solo(prompt, 5)
         prompt = [*prompt, *ledger.tokens[f"{turn}"], 7, 8]
-    assert cached == [0, 30, 37]
+    assert cached == [0, 34, 41]
     assert {target for _, target, _ in model.copied} == {0}
 
 
@@ -246,7 +246,7 @@ def test_a_prompt_that_begins_like_a_running_one_is_given_a_copy() -> None:
     assert model.copied == [(0, 1, 32)]
 
 
-def test_the_same_prompt_again_computes_its_last_two_tokens_and_no_single_row() -> None:
+def test_the_same_prompt_again_computes_its_last_token_alone() -> None:
     packed, _ = engine(step_rows=64, reuse=True)
     ledger = Ledger()
     for name in "ab":
@@ -254,13 +254,13 @@ def test_the_same_prompt_again_computes_its_last_two_tokens_and_no_single_row() 
         report = packed.step()
         ledger.read(report)
         run_dry(packed, ledger)
-    assert report.prefill_rows == 2
+    assert (report.decode_rows, report.prefill_rows) == (0, 1)
     assert ledger.tokens["a"] == ledger.tokens["b"]
 
 
 def test_beside_running_streams_a_step_takes_as_many_rows_of_prompts_as_its_target_allows() -> None:
     config = EngineConfig(slots=2, context=CONTEXT, step_rows=100, threads=1, target_itl=1e-9)
-    packed = PackedEngine(FakeModel(2, config.capacity), config)
+    packed = PackedEngine(FakeModel(2, config.context), config)
     packed.add(request("a", [1] * 50, 60))
     assert packed.step().prefill_rows == 50  # nobody waits for a token
     packed.add(request("b", [2] * 90, 9))
@@ -276,7 +276,7 @@ def test_requests_of_different_salts_share_nothing() -> None:
     for name, salt in (("a", "x"), ("b", "y"), ("c", "x")):
         packed.add(Request(name, tuple(range(20)), SamplingParams(max_tokens=1, temperature=0.0), salt=salt))
         rows.append(packed.step().prefill_rows)
-    assert rows == [20, 20, 2]
+    assert rows == [20, 20, 1]
 
 
 def test_prefixes_make_way_for_what_is_computed_now_the_least_recently_used_first() -> None:

@@ -1,9 +1,10 @@
 import os
+import platform
 from pathlib import Path
 
 import pytest
 
-from scheduler.host import available_memory, cores
+from scheduler.host import Processor, available_memory, cores, processor
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,17 @@ def test_the_memory_is_what_the_kernel_and_the_control_group_leave(
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
     assert available_memory(tmp_path, meminfo, tmp_path / "own") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model name\t: A chip\nflags\t\t: fpu avx2\n\nmodel name\t: B\nflags\t\t: sse\n", ("A chip", {"fpu", "avx2"})),
+        ("processor\t: 0\nFeatures\t: fp asimddp i8mm\n", (platform.machine(), {"fp", "asimddp", "i8mm"})),
+        ("", (platform.machine(), set())),
+    ],
+)
+def test_the_processor_is_the_first_core_s(tmp_path: Path, text: str, expected: tuple[str, set[str]]) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    name, flags = expected
+    assert processor(tmp_path / "cpuinfo") == Processor(name, frozenset(flags))

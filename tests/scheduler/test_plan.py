@@ -1,13 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.plan import LEAST_PREFILL, PADDING, Pending, Room, chunk, overdrawn, plan
+from scheduler.plan import LEAST_PREFILL, Pending, Room, overdrawn, plan
 
-pendings = st.builds(
-    lambda computed, prompt, replay: (computed, prompt, replay if prompt == 0 else 0),
-    st.integers(0, 500),
-    st.sampled_from([0, 0, 0, 1, 2, 3, 17, 40, 300]),
-    st.integers(1, 3),
+pendings = st.tuples(
+    st.integers(0, 500),  # computed
+    st.sampled_from([1, 1, 1, 2, 3, 17, 40, 300]),  # pending
+    st.booleans(),  # whether it has a token of its own
 )
 
 
@@ -20,16 +19,13 @@ def situations(draw: st.DrawFn) -> Situation:
     used = draw(st.lists(st.integers(0, slots - 1), unique=True))
     running = []
     for slot in used:
-        computed, prompt, replay = draw(pendings)
-        if prompt == 1:  # only a prompt that is one token long is ever left with one
-            computed = 0
+        computed, rows, generated = draw(pendings)
         held = computed + draw(st.sampled_from([0, 0, 50]))
         turn = (draw(st.integers(0, 9)), slot)
-        running.append(Pending(f"r{slot}", slot, computed, prompt, replay, held=held, turn=turn))
+        running.append(Pending(f"r{slot}", slot, computed, rows, generated, held=held, turn=turn))
     free = [slot for slot in range(slots) if slot not in used][: draw(st.integers(0, 6))]
     waiting = [
-        Pending(f"w{slot}", slot, 0, draw(st.integers(1, 300)), 0, waits=True, turn=(draw(st.integers(0, 9)), slot))
-        for slot in free
+        Pending(f"w{slot}", slot, *draw(pendings), waits=True, turn=(draw(st.integers(0, 9)), slot)) for slot in free
     ]
     waiting.sort(key=lambda p: p.turn)
     promised = sum(p.promised for p in [*running, *waiting])
@@ -37,51 +33,33 @@ def situations(draw: st.DrawFn) -> Situation:
     return running, waiting, Room(draw(st.integers(1, 128)), draw(st.integers(0, 128)), tokens)
 
 
-def prompts(situation: Situation) -> list[Pending]:
-    return sorted((p for p in [*situation[0], *situation[1]] if p.prompt_rows), key=lambda p: p.turn)
-
-
-@given(st.integers(2, 2000), st.lists(st.integers(3, 300), min_size=1))
-def test_a_prompt_is_cut_into_chunks_of_at_least_two_rows(pending: int, rooms: list[int]) -> None:
-    turn = 0
-    while pending:
-        count = chunk(pending, rooms[turn % len(rooms)])
-        assert 2 <= count <= rooms[turn % len(rooms)]
-        pending -= count
-        turn += 1
-
-
-def test_a_prompt_of_one_token_is_one_row() -> None:
-    assert chunk(1, 10) == 1
+def prefilled(situation: Situation) -> list[Pending]:
+    return sorted((p for p in [*situation[0], *situation[1]] if p.waits or not p.decodes), key=lambda p: p.turn)
 
 
 @given(situations())
 def test_every_decoding_request_is_in_every_step(situation: Situation) -> None:
     slices = {s.id: s for s in plan(*situation).slices}
     for p in situation[0]:
-        if p.prompt_rows == 0:
+        if p.decodes:
             assert slices[p.id].decodes
             assert slices[p.id].count == 1
-            assert slices[p.id].samples == (p.replay_rows == 1)
+            assert slices[p.id].samples
 
 
 @given(situations())
-def test_the_prompt_whose_turn_it_is_always_advances(situation: Situation) -> None:
-    for first in prompts(situation)[:1]:
+def test_whoever_s_turn_it_is_always_advances(situation: Situation) -> None:
+    for first in prefilled(situation)[:1]:
         assert any(s.id == first.id for s in plan(*situation).slices)
 
 
 @given(situations())
-def test_a_step_stays_within_its_rows_and_its_padding(situation: Situation) -> None:
+def test_a_step_stays_within_its_rows(situation: Situation) -> None:
     running, _, room = situation
     step = plan(*situation)
-    decoding = sum(p.prompt_rows == 0 for p in running)
+    decoding = sum(p.decodes for p in running)
     assert sum(s.count for s in step.slices) <= max(room.rows, decoding + LEAST_PREFILL)
     assert sum(s.count for s in step.slices) - decoding <= max(room.prefill, LEAST_PREFILL)
-    prefill = [s for s in step.slices if not s.decodes]
-    if len(prefill) > 1:
-        width = prefill[-1].slot - prefill[0].slot + 1
-        assert width * max(s.count for s in prefill) <= PADDING * max(room.rows, LEAST_PREFILL)
 
 
 @given(situations())
@@ -98,13 +76,13 @@ def test_slices_are_sorted_unique_and_start_where_the_request_stands(situation: 
     running, waiting, _ = situation
     step = plan(*situation)
     known = {p.id: p for p in [*running, *waiting]}
-    order = [(not s.decodes, s.slot) for s in step.slices]
+    order = [s.slot for s in step.slices]
     assert order == sorted(set(order))
-    assert len({s.slot for s in step.slices}) == len(step.slices)
     for s in step.slices:
         p = known[s.id]
         assert (s.start, s.slot) == (p.computed, p.slot)
-        assert s.samples == (s.count == p.prompt_rows + p.replay_rows)
+        assert s.samples == (s.count == p.rows)
+        assert s.decodes == (p.generated and p.rows == 1)
 
 
 @given(situations())

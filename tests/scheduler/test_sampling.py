@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scheduler.adjust import History
+from scheduler.batch import CANDIDATES, Output
 from scheduler.params import SamplingParams
-from scheduler.sampling import CANDIDATES, sample
+from scheduler.sampling import sample, wanted_temperature
+from scheduler.tail import LEAST_TEMPERATURE
+from tests.scheduler.outputs import output_of
 
 sizes = st.sampled_from([1, 2, 7, 60, CANDIDATES, CANDIDATES + 1, 900])
 params = st.builds(
@@ -30,10 +35,20 @@ def generators(count: int, seed: int = 0) -> list[np.random.Generator]:
     return [np.random.Generator(np.random.PCG64(seed + i)) for i in range(count)]
 
 
-def draw(logits: NDArray[np.float32], p: SamplingParams, seed: int = 0) -> list[int | None]:
+few = st.sampled_from([1, 3, 20, CANDIDATES])
+"""How many candidates there are."""
+
+
+def output(logits: NDArray[np.float32], p: SamplingParams, most: int = CANDIDATES) -> Output:
+    """What a run would say; with fewer candidates than a run gives, top_k too goes by the mass."""
+    wanted = max(p.temperature, LEAST_TEMPERATURE) if most < p.top_k else wanted_temperature(p, History(p, ()))
+    return output_of(logits, np.full(len(logits), wanted, np.float32), most)
+
+
+def drawn(output: Output, p: SamplingParams, seed: int = 0) -> list[int | None]:
     """Every row with the same parameters and nothing generated yet, each with a generator of its own."""
-    count = len(logits)
-    return sample(logits, [p] * count, generators(count, seed), [History(p, ()) for _ in range(count)])
+    count = len(output.logits)
+    return sample(output, [p] * count, generators(count, seed), [History(p, ()) for _ in range(count)])
 
 
 def kept(row: NDArray[np.float32], p: SamplingParams) -> list[tuple[int, float]]:
@@ -52,37 +67,72 @@ def kept(row: NDArray[np.float32], p: SamplingParams) -> list[tuple[int, float]]
     return out
 
 
-@given(rows(), params, st.integers(0, 2**32))
+@given(rows(), params, few, st.integers(0, 2**32))
 def test_a_drawn_token_is_one_that_the_naive_truncation_keeps(
-    logits: NDArray[np.float32], p: SamplingParams, seed: int
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
 ) -> None:
-    for row, token in zip(logits, draw(logits, p, seed), strict=True):
+    for row, token in zip(logits, drawn(output(logits, p, most), p, seed), strict=True):
         if p.greedy:
             assert token == min(range(len(row)), key=lambda i: (-row[i], i))
         else:
             assert token in [i for i, _ in kept(row, p)]
 
 
-@given(rows(), params, st.integers(0, 2**32))
-def test_a_row_is_sampled_in_company_as_it_is_alone(logits: NDArray[np.float32], p: SamplingParams, seed: int) -> None:
-    together = draw(logits, p, seed)
-    alone = [draw(logits[i : i + 1], p, seed + i)[0] for i in range(len(logits))]
+@given(rows(), params, few, st.integers(0, 2**32))
+def test_a_row_is_sampled_in_company_as_it_is_alone(
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
+) -> None:
+    together = drawn(output(logits, p, most), p, seed)
+    alone = [drawn(output(logits[i : i + 1], p, most), p, seed + i)[0] for i in range(len(logits))]
     assert together == alone
 
 
-@given(rows(), st.sampled_from([1e-320, 0.3, 1.0, 1.9]), st.integers(0, 2**32))
-def test_a_token_of_the_whole_vocabulary_lies_at_its_uniform_number(
-    logits: NDArray[np.float32], temperature: float, seed: int
+@given(rows(), params, few, st.integers(0, 2**32))
+def test_a_token_lies_where_its_uniform_number_does_in_the_naive_order(
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
 ) -> None:
-    p = SamplingParams(max_tokens=1, temperature=temperature)
-    for i, (row, token) in enumerate(zip(logits, draw(logits, p, seed), strict=True)):
-        with np.errstate(over="ignore"):
-            weights = np.exp((row.astype(np.float64) - row.max()) / temperature)
-        ends = np.cumsum(weights) / weights.sum()
+    if p.greedy:
+        return
+    for i, (row, token) in enumerate(zip(logits, drawn(output(logits, p, most), p, seed), strict=True)):
+        order = kept(row, p)
+        if p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0:  # nothing is left out: behind the candidates it is by id
+            order = order[:most] + sorted(order[most:])
+        (place,) = [i for i, (id_, _) in enumerate(order) if id_ == token]
+        weights = np.array([weight for _, weight in order])
+        ends = weights.cumsum() / weights.sum()
         uniform = generators(1, seed + i)[0].random()
-        assert token is not None
-        assert weights[token] > 0
-        assert ends[token] - weights[token] / weights.sum() - 1e-6 <= uniform <= ends[token] + 1e-6
+        assert weights[place] > 0
+        assert ends[place] - weights[place] / weights.sum() - 1e-6 <= uniform <= ends[place] + 1e-6
+
+
+@given(rows(), params, few, st.integers(0, 2**32))
+def test_few_candidates_and_the_whole_row_give_the_same_token(
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
+) -> None:
+    p = replace(p, top_p=min(p.top_p, 0.999))  # where nothing is left out the order is another
+    assert drawn(output(logits, p, most), p, seed) == drawn(output(logits, p, logits.shape[1]), p, seed)
+
+
+@given(rows(), params, few, st.integers(0, 2**32))
+def test_what_the_candidates_decide_reads_no_logits(
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
+) -> None:
+    whole = output(logits, p, most)
+    if not p.greedy:
+        cut = p.min_p > 0 or most < p.top_k < logits.shape[1]  # then what is left has to be weighed first
+        nucleus = max(len(kept(row, replace(p, top_p=1.0) if cut else p)) for row in logits)
+        if nucleus > most or (nucleus == most and cut):
+            return
+    blind = Output(np.full_like(logits, np.nan), whole.top_ids, whole.top_values, whole.mass)
+    assert drawn(blind, p, seed) == drawn(whole, p, seed)
+
+
+@given(rows(), params, few, st.integers(0, 2**32))
+def test_a_row_that_is_changed_by_nothing_is_drawn_from_as_it_was(
+    logits: NDArray[np.float32], p: SamplingParams, most: int, seed: int
+) -> None:
+    biased = replace(p, logit_bias=((0, 0.0),))
+    assert drawn(output(logits, biased, most), biased, seed) == drawn(output(logits, p, most), p, seed)
 
 
 def test_tokens_are_drawn_as_often_as_the_truncated_distribution_says() -> None:
@@ -90,7 +140,7 @@ def test_tokens_are_drawn_as_often_as_the_truncated_distribution_says() -> None:
     p = SamplingParams(max_tokens=1, temperature=0.8, top_k=4, top_p=0.9)
     generator = generators(1)
     history = [History(p, ())]
-    draws = [sample(row, [p], generator, history)[0] for _ in range(20_000)]
+    draws = [sample(output(row, p), [p], generator, history)[0] for _ in range(20_000)]
     oracle = kept(row[0], p)
     total = sum(weight for _, weight in oracle)
     for id_, weight in oracle:
@@ -101,8 +151,11 @@ def test_tokens_are_drawn_as_often_as_the_truncated_distribution_says() -> None:
 
 
 def test_a_row_without_usable_numbers_gives_no_token_and_leaves_its_neighbour_alone() -> None:
-    logits = np.array([[np.nan, 1.0], [0.0, 1.0], [-np.inf, -np.inf]], np.float32)
+    logits = np.array([[np.nan, 1.0], [0.0, 1.0], [-np.inf, -np.inf], [np.nan, 1.0]], np.float32)
     greedy = SamplingParams(max_tokens=1, temperature=0.0)
     warm = SamplingParams(max_tokens=1)
-    histories = [History(greedy, ())] * 3
-    assert sample(logits, [greedy, greedy, warm], generators(3), histories) == [None, 1, None]
+    biased = SamplingParams(max_tokens=1, logit_bias=((0, 1.0),))
+    params = [greedy, greedy, warm, biased]
+    histories = [History(p, ()) for p in params]
+    given_ = output_of(logits, np.array([0, 0, 1, 0], np.float32))
+    assert sample(given_, params, generators(4), histories) == [None, 1, None, None]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine
 from scheduler.errors import RequestFailed
@@ -89,14 +89,14 @@ class Widest(FakeModel):
 
     rows = 0
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
         self.rows = max(self.rows, len(batch.logit_rows))
-        return super().run(batch)
+        return super().run(batch, temperatures)
 
 
 def test_long_prompts_are_scored_in_steps_of_bounded_width_and_hold_up_nobody() -> None:
     config = EngineConfig(slots=4, context=2000, step_rows=1500, threads=1)
-    model = Widest(4, config.capacity)
+    model = Widest(4, config.context)
     packed = PackedEngine(model, config)
     packed.add(scored("a", [1] * 1900, 1))
     packed.add(scored("b", [1] * 1900, 1))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine, StepReport
 from scheduler.errors import EngineDown, EngineError, RequestFailed, StepFailed
@@ -51,12 +51,12 @@ class Outside:
 class CrashingModel(FakeModel):
     """A model with a bug: its run raises something that nobody planned for."""
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        raise ZeroDivisionError(f"a bug at {len(batch.input_ids)} rows")
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
+        raise ZeroDivisionError(f"a bug at {len(batch.input_ids)} rows and {len(temperatures)} logits")
 
 
 def started(model: FakeModel | None = None) -> tuple[Worker, Outside, FakeModel]:
-    used = model or FakeModel(CONFIG.slots, CONFIG.capacity)
+    used = model or FakeModel(CONFIG.slots, CONFIG.context)
     outside = Outside()
     worker = Worker(lambda: PackedEngine(used, CONFIG), outside.sink)
     worker.start()
@@ -69,7 +69,7 @@ def request(id_: str, prompt: tuple[int, ...] = (1, 2, 3), count: int = 8) -> Re
 
 def test_requests_submitted_while_the_engine_opens_are_answered() -> None:
     gate = threading.Event()
-    model, outside = FakeModel(CONFIG.slots, CONFIG.capacity), Outside()
+    model, outside = FakeModel(CONFIG.slots, CONFIG.context), Outside()
 
     def open_engine() -> PackedEngine:
         gate.wait(30)
@@ -116,7 +116,7 @@ def test_a_crash_ends_everyone_and_says_why(broken: str) -> None:
     def open_engine() -> PackedEngine:
         if broken == "open":
             raise ZeroDivisionError("a bug")
-        return PackedEngine(CrashingModel(CONFIG.slots, CONFIG.capacity), CONFIG)
+        return PackedEngine(CrashingModel(CONFIG.slots, CONFIG.context), CONFIG)
 
     worker = Worker(open_engine, outside.sink)
     for name in "abc":
@@ -145,12 +145,12 @@ def test_a_failing_step_ends_its_requests_and_the_thread_goes_on() -> None:
 class FailingModel(FakeModel):
     """A model none of whose runs comes to its end."""
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        raise StepFailed(f"no memory for {len(batch.input_ids)} rows")
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
+        raise StepFailed(f"no memory for {len(batch.input_ids)} rows and {len(temperatures)} logits")
 
 
 def test_one_failing_step_after_the_other_brings_the_engine_down_and_says_why() -> None:
-    worker, outside, _ = started(FailingModel(CONFIG.slots, CONFIG.capacity))
+    worker, outside, _ = started(FailingModel(CONFIG.slots, CONFIG.context))
     accepted = []
     for number in range(100):
         try:
@@ -214,7 +214,7 @@ def test_the_sink_is_called_in_one_thread_only() -> None:
         threads.add(threading.get_ident())
         outside.sink(report)
 
-    worker = Worker(lambda: PackedEngine(FakeModel(CONFIG.slots, CONFIG.capacity), CONFIG), sink)
+    worker = Worker(lambda: PackedEngine(FakeModel(CONFIG.slots, CONFIG.context), CONFIG), sink)
     worker.start()
     worker.submit(request("a"))
     outside.wait("a")

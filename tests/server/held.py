@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.batch import Batch
+from scheduler.batch import Batch, Output
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine
 from scheduler.worker import Worker
@@ -22,13 +22,13 @@ class HeldModel(FakeModel):
     """Waits in each run until `go_on` is set."""
 
     def __init__(self) -> None:
-        super().__init__(CONFIG.slots, CONFIG.capacity)
+        super().__init__(CONFIG.slots, CONFIG.context)
         self.entered, self.go_on = threading.Event(), threading.Event()
 
-    def run(self, batch: Batch) -> NDArray[np.float32]:
+    def run(self, batch: Batch, temperatures: NDArray[np.float32]) -> Output:
         self.entered.set()
         assert self.go_on.wait(30)
-        return super().run(batch)
+        return super().run(batch, temperatures)
 
 
 def bridge_over(model: HeldModel, stall: float, watchers: Sequence[Watcher] = ()) -> Bridge:

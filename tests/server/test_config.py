@@ -1,10 +1,13 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.host import processor
+from scheduler.model.kernels import library
 from server.cli import main
 from server.config import ConfigError, Options, load
 
@@ -79,6 +82,19 @@ def test_the_config_command_prints_a_file_that_loads_to_the_same_options(tmp_pat
     assert options.cors_origins == ["x", "y"]
     assert "hidden" not in shown
     assert "slots = 3  # flag" in shown
+
+
+def test_the_config_command_says_which_instructions_are_in_force() -> None:
+    shown = CliRunner().invoke(main, ["config"]).stdout
+    assert f'instruction_set = "auto"  # {library.available()[0]} on {processor().name}\n' in shown
+    shown = CliRunner().invoke(main, ["config", "--instruction-set", "portable"]).stdout
+    assert f'instruction_set = "portable"  # flag, portable on {processor().name}\n' in shown
+    library.select()
+
+
+def test_the_instruction_sets_are_those_of_the_library() -> None:
+    declared = get_args(get_args(Options.__annotations__["instruction_set"])[0])
+    assert declared == ("auto", *library.INSTRUCTION_SETS)
 
 
 def test_the_help_shows_every_option_under_its_group() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.live import Live, serving
 
-QUESTION = "What is the capital of France?"
+QUESTION = "What is gravity?"
 PROMPTS = [
     "The quick brown fox",
     "def fibonacci(n):",
@@ -37,12 +37,12 @@ def completion(client: openai.OpenAI, prompt: str, count: int = 32) -> str:
     return answer.choices[0].text
 
 
-def test_the_capital_of_france_is_paris_streamed_and_plain(client: openai.OpenAI) -> None:
+def test_a_question_is_answered_streamed_and_plain_alike(client: openai.OpenAI) -> None:
     messages: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": QUESTION}]
     model = client.models.list().data[0].id
     plain = client.chat.completions.create(model=model, messages=messages, temperature=0)
     assert plain.choices[0].message.content is not None
-    assert "Paris" in plain.choices[0].message.content
+    assert "gravity" in plain.choices[0].message.content.lower()
     assert plain.choices[0].finish_reason == "stop"
     stream = client.chat.completions.create(model=model, messages=messages, temperature=0, stream=True)
     deltas = [chunk.choices[0].delta.content or "" for chunk in stream]
@@ -59,7 +59,7 @@ def test_a_silent_request_gets_what_the_model_s_authors_recommend(live: Live, cl
             model=model.id, messages=messages, seed=seed, temperature=0.2, top_p=0.9
         )
         assert silent == spoken.choices[0].message.content
-        assert "Paris" in (silent or "")
+        assert "gravity" in (silent or "").lower()
     told = client.models.retrieve(model.id).model_dump()["generation_config"]
     assert (told["temperature"], told["top_p"], told["origin"]) == (0.2, 0.9, "generation_config.json")
     assert "temperature 0.2, top_p 0.9" in " ".join("".join(live.log).split())

@@ -10,6 +10,7 @@ import onnxruntime_genai as og
 import pytest
 from numpy.typing import NDArray
 
+from scheduler.model.importing import ImportOptions, Silent, import_model
 from tests.conftest import model_folder
 from tests.server.live import Live, serving
 from tests.server.reference import Llama, exact_copy, log_softmax
@@ -17,26 +18,20 @@ from tests.server.reference import Llama, exact_copy, log_softmax
 PROMPT = [(37 * i + 11) % 600 + 20 for i in range(70)]
 TOLERANCE = 1e-4
 
-EXACT = ("--weights", "keep", "--kv-cache", "float32")
-"""The folder's own weights: what is measured here is the path of the numbers, not what quantisation loses."""
+EXACT = ImportOptions(weights="float32", kv_cache="float32")
+"""The folder's own weights and no rounding: what is measured here is the path of the numbers, not what it loses."""
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exact_copy(model_folder("llama-int4"), tmp_path_factory.mktemp("exact") / "llama")
+def llama() -> Llama:
+    return Llama(model_folder("llama-int4"))
 
 
 @pytest.fixture(scope="module")
-def llama(folder: Path) -> Llama:
-    return Llama(folder)
-
-
-@pytest.fixture(scope="module")
-def live(folder: Path, llama: Llama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:  # noqa: ARG001
-    # The weights are read before they are served: onnx_ir reads no file that an import has linked to.
-    with serving(
-        str(folder), "--cache-dir", str(tmp_path_factory.mktemp("cache")), "--step-rows", "32", *EXACT
-    ) as server:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    packed = tmp_path_factory.mktemp("packed") / "llama"
+    import_model(model_folder("llama-int4"), packed, EXACT, Silent())
+    with serving(str(packed), "--step-rows", "32") as server:
         yield server
 
 
@@ -98,15 +93,13 @@ def test_new_tokens_logprobs_are_of_the_distribution_before_everything_that_chan
 
 
 @pytest.mark.parametrize("name", ["llama-int4", "gemma2-int4", "qwen3-int4", "gpt-oss-fp32"])
-def test_logprobs_are_those_of_onnxruntime_genai_s_logits(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # the same attention kernel as in the session: int4 layers make much of its last bits
-    monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+def test_logprobs_are_those_of_onnxruntime_genai_s_logits(name: str, tmp_path: Path) -> None:
     source = model_folder(name)
-    generator = og.Generator(model := og.Model(str(source)), og.GeneratorParams(model))
+    copy = exact_copy(source, tmp_path / "exact")
+    generator = og.Generator(model := og.Model(str(copy)), og.GeneratorParams(model))
     generator.append_tokens(PROMPT)
     exact = log_softmax(np.array(generator.get_output("logits"))[0].astype(np.float64))
-    with serving(str(source), "--cache-dir", str(tmp_path), *EXACT) as live:
+    import_model(source, tmp_path / "packed", EXACT, Silent())
+    with serving(str(tmp_path / "packed")) as live:
         found = ask(live, echo=True, max_tokens=0, logprobs=0)["logprobs"]["token_logprobs"][1:]
     np.testing.assert_allclose(found, exact[np.arange(len(PROMPT) - 1), PROMPT[1:]], atol=TOLERANCE)

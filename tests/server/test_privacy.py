@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import model_folder
 from tests.server.live import Live
 
-LOADERS = ["scheduler.model.session", "scheduler.model.importing", "server.main", "server.bench.contenders.genai"]
+LOADERS = ["scheduler.model.session", "scheduler.model.kernels.library", "server.main", "server.bench.contenders.genai"]
 """The rooms through which onnxruntime and onnxruntime-genai come into a process."""
 
 

@@ -35,7 +35,7 @@ def cached_import(source: Path | None, cache: Path, options: ImportOptions, prog
         ImportFailed: The model could not be fetched, read or written, or does not fit the options.
 
     """
-    precision = [f"{name} {getattr(options, name)}" for name in ("weights", "activations", "kv_cache")]
+    precision = [f"{name} {getattr(options, name)}" for name in ("weights", "kv_cache")]
     if source is None:
         named = msgspec.structs.replace(options, name=options.name or DEFAULT_NAME)
         return _once(
@@ -59,7 +59,7 @@ def _once(target: Path, options: ImportOptions, progress: Progress, source: Path
             _make(target, options, progress, source)
     manifest = read_manifest(target)
     assert manifest is not None  # it was made or seen to be whole
-    manifest.check(msgspec.structs.replace(options, weights="auto", activations="auto", kv_cache="auto"))
+    manifest.check(msgspec.structs.replace(options, weights="auto", kv_cache="auto"))
     return target
 
 

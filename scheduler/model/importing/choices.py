@@ -14,11 +14,11 @@ from scheduler.model.importing.manifest import ImportOptions
 from scheduler.model.importing.progress import Progress
 from scheduler.model.importing.quality_report import Report, report
 
-CHOICES = {
-    "int8, activations 8": {"activations": "8", "kv_cache": "float32"},
-    "int8, activations auto": {"activations": "auto", "kv_cache": "float32"},
-    "int8, activations 16": {"activations": "16", "kv_cache": "float32"},
-    "int8, activations auto, cache int8": {"activations": "auto", "kv_cache": "int8"},
+CHOICES: dict[str, ImportOptions] = {
+    "kept": ImportOptions(weights="keep", kv_cache="float16"),
+    "kept, cache int8": ImportOptions(weights="keep", kv_cache="int8"),
+    "int8": ImportOptions(weights="int8", kv_cache="float16"),
+    "int8, cache int8": ImportOptions(weights="int8", kv_cache="int8"),
 }
 
 
@@ -34,5 +34,6 @@ def report_choices(source: Path, near: Path, options: ImportOptions, progress: P
         made = {}
         for name, choice in CHOICES.items():
             made[name] = Path(folder) / name
-            import_model(source, made[name], msgspec.structs.replace(options, weights="int8", **choice), progress)
+            chosen = msgspec.structs.replace(options, weights=choice.weights, kv_cache=choice.kv_cache)
+            import_model(source, made[name], chosen, progress)
         return report(made, Path(folder) / "reference", progress)

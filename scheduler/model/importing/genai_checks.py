@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from scheduler.model.importing.attention_pass import attentions
 from scheduler.model.importing.errors import UnsupportedModel
-from scheduler.model.importing.pack import attentions
 
 _ATTENTION_OPS = {
     "Attention",

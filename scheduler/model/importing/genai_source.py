@@ -10,12 +10,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from scheduler.model.importing.attention_pass import attentions
 from scheduler.model.importing.errors import BrokenSource, UnsupportedModel
 from scheduler.model.importing.genai_checks import check_graph, order_interface
 from scheduler.model.importing.head_rows import keep_every_row
 from scheduler.model.importing.logical import LogicalModel, check_context, dimensions
 from scheduler.model.importing.naming import folder_name
-from scheduler.model.importing.pack import attentions
 from scheduler.model.importing.rope_switch import resolve_rope_switch
 
 CONFIG = "genai_config.json"
@@ -65,7 +65,6 @@ def read_genai(folder: Path, context: int | None) -> LogicalModel:
         max_context=min([own, *_table_lengths(model.graph)]),
         rope_switch=switch,
         copies=tuple(path for name in CARRIED if (path := folder / name).is_file()),
-        links=_data_files(model, folder),
         notes=(_UNPRUNED,) if pruned else (),
     )
 

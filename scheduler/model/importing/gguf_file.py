@@ -7,7 +7,7 @@ refused by name. Knows nothing of graphs.
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGUFReader, dequantize
 
+from scheduler.model.importing.blocks import Blocks, Form
 from scheduler.model.importing.errors import BrokenSource, UnsupportedModel
+from scheduler.model.importing.gguf_blocks import FORMS, read_blocks
+from scheduler.model.importing.gguf_rows import halves
+from scheduler.model.importing.llama_shape import LlamaShape
+from scheduler.model.importing.stored import Dense, Stored
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,28 +47,11 @@ _METADATA = {  # llama.* keys that are read here, or that do not change what the
     "tensor_data_layout",
     "vocab_size",
 }
+_FLOATS = {"F32", "F16", "BF16", "F64"}
 _TENSORS = re.compile(
     r"(token_embd|output|output_norm|rope_freqs)\.weight"
     r"|blk\.\d+\.(attn_norm|attn_q|attn_k|attn_v|attn_output|ffn_norm|ffn_gate|ffn_up|ffn_down)\.weight"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaShape:
-    """Sizes of a llama model, in elements; `eps` and `theta` as the metadata says."""
-
-    layers: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    rotary: int
-    vocab: int
-    context: int
-    eps: float
-    theta: float
-    rope_scale: float
 
 
 class GgufFile:
@@ -77,6 +65,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._stored: dict[str, Stored] = {}
         try:
             self._reader = GGUFReader(path)
             self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
@@ -120,17 +109,29 @@ class GgufFile:
 
     def weight(self, name: str) -> Floats:
         """Read one weight as float32 [out, in] in the order of Hugging Face's Llama, whatever its type on the disk."""
-        tensor = self._tensor(name)
-        try:
-            values: Floats = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-        except NotImplementedError as error:
-            raise self._refused(f"{tensor.name} has the type {tensor.tensor_type.name}") from error
-        values = values.reshape(self.size(name))
-        if name.endswith("attn_q"):
-            return halves(values, self.shape.heads, self.shape.rotary)
-        if name.endswith("attn_k"):
-            return halves(values, self.shape.kv_heads, self.shape.rotary)
-        return values
+        sizes = self.size(name)
+        return self.floats(name, 0, sizes[0]) if len(sizes) == 2 else self._dequantised(name, self._tensor(name).data)
+
+    def floats(self, name: str, start: int, stop: int) -> Floats:
+        """Likewise the outputs [start, stop) of a matrix."""
+        return self._dequantised(name, self._rows(name, start, stop)).reshape(stop - start, -1)
+
+    def stored(self, name: str) -> Stored:
+        """One matrix, [out, in] in that order, as it is stored; read when it is asked for. The same for one name."""
+        if name not in self._stored:
+            self._stored[name] = self._as_stored(name)
+        return self._stored[name]
+
+    def _as_stored(self, name: str) -> Stored:
+        kind = self._tensor(name).tensor_type.name
+        outer, inner = self.size(name)
+        if kind in FORMS:
+            return _Stored(self, name, outer, inner, FORMS[kind])
+        return Dense(outer, inner, partial(self.floats, name), quantised=kind not in _FLOATS)
+
+    def blocks(self, name: str, start: int, stop: int) -> Blocks:
+        """The weights of the outputs [start, stop), of a type whose blocks are known."""
+        return read_blocks(self._tensor(name).tensor_type.name, self._rows(name, start, stop))
 
     def type_summary(self) -> str:
         """Tell how many tensors there are of each type."""
@@ -174,6 +175,21 @@ class GgufFile:
         except KeyError:
             raise BrokenSource(f"{self.path} has no tensor {name}.weight: download the file anew") from None
 
+    def _rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """Outputs of a matrix as they are stored, [stop - start, ..]."""
+        data = self._tensor(name).data.reshape(self.size(name)[0], -1)
+        heads = {"attn_q": self.shape.heads, "attn_k": self.shape.kv_heads}.get(name.rpartition(".")[2])
+        rows = data if heads is None else halves(data, heads, self.shape.rotary)
+        return np.ascontiguousarray(rows[start:stop])
+
+    def _dequantised(self, name: str, data: npt.NDArray[Any]) -> Floats:
+        kind = self._tensor(name).tensor_type
+        try:
+            values: Floats = dequantize(data, kind).astype(np.float32, copy=False)
+        except NotImplementedError as error:
+            raise self._refused(f"{name}.weight has the type {kind.name}") from error
+        return values
+
     def _get(self, key: str, default: Any) -> Any:  # noqa: ANN401 - metadata is of any type
         return self.metadata.get(f"llama.{key}", default)
 
@@ -189,18 +205,19 @@ class GgufFile:
         return UnsupportedModel(f"{self.path.name}: {reason}. Try an export by onnxruntime-genai's builder instead")
 
 
-def halves(weight: Floats, heads: int, rotary: int) -> Floats:
-    """Undo llama.cpp's row order of a query or key projection.
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A weight in blocks that are known."""
 
-    GGUF holds the two rows that rotate together side by side; here, as in Hugging Face's models, the first of each pair
-    lie in the first half of the rotated rows and the second in the second half.
+    file: GgufFile
+    name: str
+    outer: int
+    inner: int
+    form: Form
+    quantised: bool = True
 
-    Args:
-        weight: [heads * head_size, in].
-        heads: Heads in the rows.
-        rotary: Rows of each head that rotate, the first ones; the others stay where they are.
+    def floats(self, start: int, stop: int) -> Floats:
+        return self.blocks(start, stop).floats()
 
-    """
-    by_head = weight.reshape(heads, -1, weight.shape[-1])
-    turned = by_head[:, :rotary].reshape(heads, rotary // 2, 2, -1).swapaxes(1, 2).reshape(heads, rotary, -1)
-    return np.concatenate([turned, by_head[:, rotary:]], axis=1).reshape(weight.shape)
+    def blocks(self, start: int, stop: int) -> Blocks:
+        return self.file.blocks(self.name, start, stop)

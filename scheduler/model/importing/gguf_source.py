@@ -60,10 +60,12 @@ def read_gguf(path: Path, context: int | None) -> LogicalModel:
 def read_llama(file: LlamaFile) -> LogicalModel:
     """Make a logical model of anything that gives a llama's weights and GGUF's metadata."""
     called = [file.metadata[key] for key in ("general.name", "general.description") if key in file.metadata]
+    model, stored = llama_graph(file)
     return LogicalModel(
         kind="gguf",
         name=file.path.stem,
-        model=llama_graph(file),
+        model=model,
+        stored=stored,
         config=_genai_config(file),
         max_context=file.shape.context,
         copies=tuple(path for name in ("LICENSE", GENERATION) if (path := file.path.with_name(name)).is_file()),

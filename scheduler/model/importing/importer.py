@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
-import onnx_ir as ir
 
 from scheduler.model.importing.errors import BrokenSource, ImportFailed
 from scheduler.model.importing.genai_source import CONFIG, genai_files, read_genai
@@ -27,10 +26,10 @@ from scheduler.model.importing.manifest import (
     write_manifest,
 )
 from scheduler.model.importing.naming import model_inside
-from scheduler.model.importing.pack import pack
-from scheduler.model.importing.precision import Precision, Quantiser, decide
+from scheduler.model.importing.pack import Packed, pack
+from scheduler.model.importing.precision import Precision, decide, restore_floats
 from scheduler.model.importing.progress import Progress
-from scheduler.model.importing.target import link_or_copy, locked, write_folder
+from scheduler.model.importing.target import locked, write_folder
 from scheduler.model.importing.weights import detach
 
 _CHUNK = 4 << 20
@@ -88,26 +87,30 @@ def import_logical(
 
     `record` says where the model came from; it is asked when the weights are written.
     """
-    notes = list(logical.notes)
-    pack(logical.model, logical.config["model"]["decoder"]["head_size"])
-    notes.append("Packed for steps over many requests: two attention groups, logits of the sampled rows alone.")
     precision = decide(logical, options)
-    notes += precision.reasons
+    if precision.weights == "float32":
+        restore_floats(logical.model, logical)
+    head_size = logical.config["model"]["decoder"]["head_size"]
+    packed = pack(logical.model, head_size, logical.stored, precision.kept, precision.kv_cache)
+    notes = [*logical.notes, *precision.reasons, _told(packed)]
     made: list[Manifest] = []
 
     def fill(folder: Path) -> None:
-        keep = logical.kind == "genai" and precision.weights == "keep" and precision.kv_cache == "float32"
         _write_files(logical, folder)
-        if not keep:
-            detach(logical.model.graph)
-        notes.extend(Quantiser(logical.model, logical.max_context, folder, progress).run(precision))
-        notes.extend(_write_graph(logical, folder, progress, keep))
+        packed.file.write(folder, progress)
+        detach(logical.model.graph)
+        save(logical.model, folder / GRAPH, "write what is left as it was", progress)
         manifest = _manifest(logical, options, precision, record(), notes)
         made.append(msgspec.structs.replace(manifest, purpose=purpose, files=sizes(folder)))
         write_manifest(folder, made[0])
 
     write_folder(target, fill, check_replaceable)
     return made[0]
+
+
+def _told(packed: Packed) -> str:
+    left = f", {packed.left} left as they are" if packed.left else ""
+    return f"Packed for steps over many requests: {packed.fused} linear layers in operators of our own{left}."
 
 
 def source_files(source: Path) -> list[Path]:
@@ -143,22 +146,6 @@ def _write_files(logical: LogicalModel, folder: Path) -> None:
     config["model"]["context_length"] = logical.max_context
     config["model"]["decoder"]["filename"] = GRAPH
     (folder / CONFIG).write_text(json.dumps(config, indent=4) + "\n", encoding="utf-8")
-
-
-def _write_graph(logical: LogicalModel, folder: Path, progress: Progress, keep: bool) -> list[str]:
-    """Write the graph, and weights that are made here; they are computed one by one as they are written.
-
-    `keep` leaves all weights where they are and links to them. Returns what was done with the data.
-    """
-    if keep:
-        notes = ["The source's weights were kept as they are."]
-        for path in logical.links:
-            linked = link_or_copy(path, folder, progress)
-            notes.append(f"{path.name} is {'a hard link to' if linked else 'a copy of'} the source's.")
-        ir.save(logical.model, folder / GRAPH)
-        return notes
-    save(logical.model, folder / GRAPH, "write weights", progress)
-    return []
 
 
 def _digest(files: Iterable[Path], progress: Progress) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from scheduler.model.importing.gguf_file import LlamaShape
+from scheduler.model.importing.llama_shape import LlamaShape
+from scheduler.model.importing.stored import Joined, Stored
 
 Floats = npt.NDArray[np.float32]
 MICROSOFT = "com.microsoft"
@@ -39,6 +40,9 @@ class LlamaFile(Protocol):
     def weight(self, name: str) -> Floats:
         """One weight, float32 [out, in], the same whenever it is asked for."""
 
+    def stored(self, name: str) -> Stored:
+        """The same as it is stored."""
+
     def rotary_factors(self) -> Floats | None:
         """What each rotary frequency is divided by, [rotary / 2], or None."""
 
@@ -46,9 +50,10 @@ class LlamaFile(Protocol):
         """What the weights are made of, in words."""
 
 
-def llama_graph(file: LlamaFile) -> ir.Model:
-    """Build the graph, for all of the model's own context."""
-    return _Builder(file).build()
+def llama_graph(file: LlamaFile) -> tuple[ir.Model, dict[str, Stored]]:
+    """Build the graph, for all of the model's own context; also the weights of its matrices as they are stored."""
+    builder = _Builder(file)
+    return builder.build(), builder.stored
 
 
 class _Builder:
@@ -56,6 +61,7 @@ class _Builder:
 
     def __init__(self, file: LlamaFile) -> None:
         self._file, self._shape = file, file.shape
+        self.stored: dict[str, Stored] = {}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=_OPSETS, name="llama")
 
     def build(self) -> ir.Model:
@@ -65,6 +71,7 @@ class _Builder:
         graph.inputs.extend([ids, mask])
         lengths = self._lengths(mask)
         rotary = self._rotary_tables()
+        self.stored["model.embed_tokens.weight"] = self._file.stored("token_embd")
         table = self._lazy("model.embed_tokens.weight", (shape.vocab, shape.hidden), lambda: self._weight("token_embd"))
         residual = self._op("Gather", [table, ids], "/model/embed_tokens/Gather")
         hidden = self._norm(residual, "blk.0.attn_norm", "model.layers.0.input_layernorm")
@@ -134,6 +141,8 @@ class _Builder:
             parts = [self._weight(weight) for weight in weights]
             return (parts[0] if len(parts) == 1 else np.concatenate(parts)).T
 
+        parts = [self._file.stored(weight) for weight in weights]
+        self.stored[f"{name}.MatMul.weight"] = parts[0] if len(parts) == 1 else Joined(parts)
         weight = self._lazy(f"{name}.MatMul.weight", (rows, sum(widths)), read)
         return self._op("MatMul", [x, weight], f"/{name.replace('.', '/')}/MatMul")
 

@@ -4,6 +4,7 @@ The graph takes `input_ids`, `attention_mask` and a past per layer, has one Grou
 `logits` and a present per layer. Nothing here knows how a source is read or how the packed folder is written.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import msgspec
 import onnx_ir as ir
 
 from scheduler.model.importing.errors import ImportFailed
+from scheduler.model.importing.stored import Stored
 
 
 class RopeSwitch(msgspec.Struct, frozen=True):
@@ -30,7 +32,7 @@ class LogicalModel:
     """A model as its source tells it, before any pass.
 
     `config` has the form of genai_config.json. `texts` are small files to write by name; `copies` are small files to
-    copy; `links` are data files the graph refers to by name, hard-linked where the file system allows.
+    copy. `stored` are matrices as the source stores them, by the names of the graph's constants, where it says.
     """
 
     kind: Literal["gguf", "genai"]
@@ -41,7 +43,7 @@ class LogicalModel:
     rope_switch: RopeSwitch | None = None
     texts: dict[str, str] = field(default_factory=dict)
     copies: tuple[Path, ...] = ()
-    links: tuple[Path, ...] = ()
+    stored: Mapping[str, Stored] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -99,4 +99,4 @@ def _is_own(name: str, manifest: Manifest | None) -> bool:
     if name in _ALWAYS or (manifest is not None and name in manifest.files):
         return True
     listed = manifest is not None and manifest.files
-    return not listed and (name in _BEFORE or name.endswith((".onnx", ".data")))
+    return not listed and (name in _BEFORE or name.endswith((".onnx", ".data", ".weights")))

@@ -13,13 +13,12 @@ import msgspec
 from scheduler.model.importing.errors import BrokenSource, ImportFailed
 from scheduler.model.importing.logical import RopeSwitch
 
-FORMAT = 2
+FORMAT = 3
 FILE = "paceline.json"
 
 
 Weights = Literal["auto", "keep", "int8", "float32"]
-Activations = Literal["auto", "8", "16"]
-KvCache = Literal["auto", "float32", "int8"]
+KvCache = Literal["auto", "float32", "float16", "int8"]
 Purpose = Literal["import", "cache", "bench"]
 """Who made a folder: the command of that name, or a server for its cache."""
 
@@ -30,15 +29,14 @@ class ImportOptions(msgspec.Struct, frozen=True):
     Attributes:
         context: the context that will be served, in tokens; None is the model's own.
         name: what the model is called; None is what the source calls it.
-        weights: of the linear layers: as they are, int8 per output channel, or float32 to measure others by.
-        activations: bits of what int8 layers multiply.
+        weights: of the linear layers: the source's own, int8 with a scale for each output, or float32 to measure others
+            by.
         kv_cache: what keys and values are kept as.
     """
 
     context: int | None = None
     name: str | None = None
     weights: Weights = "auto"
-    activations: Activations = "auto"
     kv_cache: KvCache = "auto"
 
 
@@ -101,7 +99,6 @@ class Manifest(msgspec.Struct, frozen=True):
     def _check_precision(self, options: ImportOptions) -> None:
         choices: tuple[tuple[str, str, str], ...] = (
             ("weights", options.weights, self.weights),
-            ("activations", options.activations, self.options.activations),
             ("KV cache", options.kv_cache, self.kv_cache),
         )
         for what, wanted, own in choices:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.batch import ABSENT_ROWS, Batch, Group
+from scheduler.batch import Batch
 from scheduler.config import EngineConfig
 from scheduler.host import cores
 from scheduler.model.session import PackedSession
@@ -65,13 +65,13 @@ def compare(reference: Path, candidate: Path, texts: Mapping[str, Sequence[int]]
 
 
 def all_logits(session: PackedSession, tokens: Sequence[int], chunk: int = CHUNK) -> Iterator[Floats]:
-    """Give the logits [rows, V] after every token of a text, a chunk (of at least 3 tokens) at a time.
+    """Give the logits [rows, V] after every token of a text, a chunk at a time.
 
     Slot 0 is written over. Each array is valid until the session runs again.
     """
     ids = np.array([tokens], np.int64)
-    for start, stop in _chunks(len(tokens), chunk):
-        yield session.run(_batch(ids[:, start:stop], start))
+    for start in range(0, len(tokens), chunk):
+        yield _run(session, _batch(ids[:, start : start + chunk], start))
 
 
 def measure(reference: Iterable[Floats], candidate: Iterable[Floats], tokens: Sequence[int]) -> Quality:
@@ -110,7 +110,7 @@ def step_times(folder: Path, rows: Sequence[int] = (1, 8, 32), cached: int = 64,
     cached = min(cached, spec.context - 1)
     ids = np.random.default_rng(0).integers(0, spec.vocab_size, (max(rows), cached + 1))
     with closing(_open(spec, slots=max(rows), context=cached + 1, step_rows=cached)) as session:
-        session.run(_batch(ids[:1, :-1], 0))
+        _run(session, _batch(ids[:1, :-1], 0))
         for slot in range(1, max(rows)):
             session.copy(0, slot, cached)
         return {count: _time(session, _batch(ids[:count, -1:], cached), repeats) for count in rows}
@@ -121,7 +121,7 @@ def _time(session: PackedSession, batch: Batch, repeats: int) -> float:
     seconds = []
     for _ in range(_WARM_UP + repeats):
         start = perf_counter()
-        session.run(batch)
+        _run(session, batch)
         seconds.append(perf_counter() - start)
     return median(seconds[_WARM_UP:])
 
@@ -130,40 +130,22 @@ def _open(spec: ModelSpec, *, slots: int, context: int, step_rows: int) -> Packe
     return PackedSession(spec, EngineConfig(slots=slots, context=context, step_rows=step_rows, threads=cores()))
 
 
+def _run(session: PackedSession, batch: Batch) -> Floats:
+    """Logits of all of the batch's rows."""
+    return session.run(batch, np.zeros(len(batch.logit_rows), np.float32)).logits
+
+
 def _batch(ids: npt.NDArray[np.int64], start: int) -> Batch:
     """Feed ids [width, count] to the slots 0, 1, ..., each behind `start` cached tokens, and ask for all logits."""
     width, count = ids.shape
-    rows = np.arange(width * count, dtype=np.int64)
-    group = Group(
-        first=0,
-        width=width,
-        longest=count,
-        rows=rows,
-        seqlens_k=np.full(width, start + count - 1, np.int32),
-        query_seqlens=np.full(width, count, np.int32),
-        total=start + count,
-    )
-    decodes = count == 1
     return Batch(
         input_ids=ids.ravel(),
-        unpad=rows if decodes else rows + ABSENT_ROWS,
-        logit_rows=rows,
+        slots=np.repeat(np.arange(width, dtype=np.int32), count),
+        positions=np.tile(np.arange(start, start + count, dtype=np.int32), width),
+        logit_rows=np.arange(width * count, dtype=np.int64),
         sampled=(),
         scored=(),
-        decode=group if decodes else None,
-        prefill=None if decodes else group,
     )
-
-
-def _chunks(total: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """Cut a text so that no chunk is left with one token, which another kernel would compute."""
-    start = 0
-    while start < total:
-        stop = min(start + chunk, total)
-        if total - stop == 1:
-            stop -= 1
-        yield start, stop
-        start = stop
 
 
 def _blocks(reference: Iterable[Floats], candidate: Iterable[Floats]) -> Iterator[tuple[Floats, Floats]]:

@@ -117,8 +117,6 @@ def _sweep(target: Path) -> None:
 def link_or_copy(source: Path, folder: Path, progress: Progress) -> bool:
     """Bring a big file into the folder under its own name: as a hard link if the file system allows, else copied.
 
-    A symbolic link would not do: onnxruntime refuses data that lies outside the model's folder.
-
     Returns:
         Whether it is a link.
 

@@ -1,8 +1,6 @@
-"""The texts that quantisation is calibrated on and judged by, as a model's own tokens.
+"""The texts that quantisation is judged by, as a model's own tokens.
 
-All were written for this purpose and ship with the package. `calibration.txt` has something of everything that models
-are asked for: prose, code, chats, tables, many languages. `technical.txt` and `literary.txt` are held out: they share
-no sentence with it. Knows tokenizer.json and nothing else of models.
+They were written for this purpose and ship with the package. Knows tokenizer.json and nothing else of models.
 """
 
 from importlib.resources import files
@@ -12,22 +10,7 @@ from tokenizers import Tokenizer
 
 from scheduler.model.importing.errors import BrokenSource
 
-PIECE = 512
-"""Tokens of a piece of the calibration text, at the most."""
-
 HELD_OUT = ("technical", "literary")
-
-
-def calibration_tokens(folder: Path) -> list[list[int]]:
-    """Cut the calibration text into pieces of at most PIECE tokens, each begun as the model's texts begin.
-
-    Raises:
-        BrokenSource: The folder has no tokenizer.json that can be read.
-
-    """
-    first, tokens = _encode(_tokenizer(folder), "calibration")
-    size = PIECE - len(first)
-    return [first + tokens[start : start + size] for start in range(0, len(tokens), size)]
 
 
 def held_out(folder: Path) -> dict[str, list[int]]:

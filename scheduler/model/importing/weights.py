@@ -1,100 +1,135 @@
-"""The constant weights of linear layers as float32 [in, out], whatever they are stored as; read when asked for.
+"""The linear layers of a graph and their constant weights, whatever they are stored as; read when asked for.
 
 Knows MatMul and MatMulNBits of onnxruntime-genai's builder; not what becomes of the weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from scheduler.model.importing.blocks import BLOCK, Blocks, Floats, Form, fits_half
 from scheduler.model.importing.logical import dimensions
+from scheduler.model.importing.stored import Dense, Stored
 
-Floats = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
 MICROSOFT = "com.microsoft"
 _NBITS_BIAS = 5
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Linear:
     """A linear layer y = x @ weight (+ bias) of a graph.
-
-    Passes move scale between layers and copy channels without changing what the layers compute together: the weight
-    that is read is `in_scale[:, None] * weight / out_scale`, for an input divided by `in_scale`, with the rows of
-    `copies` once more at its end, for an input with those channels copied, and the columns of `out_copies`.
 
     Attributes:
         node: the MatMul or MatMulNBits.
         name: the weight's, unique in the graph.
-        inner: input width.
-        outer: output width.
-        stored: reads the weight as the source has it, [inner, outer].
-        x: the input [1, T, inner].
+        weight: as it is stored, [out, in].
+        x: the input [1, T, in].
         bias: inside the node, where it has one; one added by a node of its own is not seen here.
-        in_scale: float32 [inner] or None.
-        out_scale: float32 [outer] or None.
-        copies: int64, input channels that come once more at the input's end; or None.
-        copied: whether the copies must be made here; else the input has them already.
-        out_copies: int64, output channels that are given once more; or None.
-        limbs: 1 for 8-bit activations, 2 for 16-bit ones.
     """
 
     node: ir.Node
     name: str
-    inner: int
-    outer: int
-    stored: Callable[[], Floats]
+    weight: Stored
     x: ir.Value
     bias: ir.Value | None = None
-    in_scale: Floats | None = None
-    out_scale: Floats | None = None
-    copies: Indices | None = None
-    copied: bool = True
-    out_copies: Indices | None = None
-    limbs: int = 1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of what `read` gives."""
-        extra = 0 if self.copies is None else len(self.copies)
-        return self.inner + extra, self.outer + (0 if self.out_copies is None else len(self.out_copies))
-
-    def read(self) -> Floats:
-        """The weight with its scales and copies, float32 of `shape`."""
-        weight = np.asarray(self.stored(), np.float32)
-        if self.in_scale is not None:
-            weight = weight * self.in_scale[:, None]
-        if self.out_scale is not None:
-            weight = weight / self.out_scale
-        if self.copies is not None:
-            weight = np.concatenate([weight, weight[self.copies]])
-        if self.out_copies is not None:
-            weight = np.concatenate([weight, weight[:, self.out_copies]], axis=1)
-        return weight
 
 
-def linears(graph: ir.Graph) -> Iterator[Linear]:
-    """The linear layers with constant weights, in graph order."""
+def linears(graph: ir.Graph, stored: Mapping[str, Stored]) -> Iterator[Linear]:
+    """The linear layers with constant weights, in graph order; `stored` are weights that a source gives by name."""
     for node in graph:
         if node.op_type == "MatMul" and node.domain == "":
             x, weight = node.inputs
             tensor = weight.const_value if weight is not None else None
             if x is not None and tensor is not None and _is_matrix(tensor):
-                inner, outer = dimensions(tensor)
-                yield Linear(node, str(tensor.name), inner, outer, partial(_array, weight), x)
+                name = str(tensor.name)
+                yield Linear(node, name, stored.get(name) or dense(weight, tensor), x)
         elif node.op_type == "MatMulNBits" and node.domain == MICROSOFT and _readable(node):
             x, weight, *_ = inputs = tuple(node.inputs)
             assert x is not None
             assert weight is not None
-            attributes = {name: node.attributes[name].as_int() for name in ("K", "N", "bits", "block_size")}
-            stored = partial(_dequantised, inputs, attributes)
             bias = inputs[_NBITS_BIAS] if len(inputs) > _NBITS_BIAS else None
-            yield Linear(node, str(weight.name), attributes["K"], attributes["N"], stored, x, bias)
+            yield Linear(node, str(weight.name), NBits.of(node), x, bias)
+
+
+class NBits:
+    """The weight of a MatMulNBits: groups of `block_size` inputs, each with a scale and a zero point."""
+
+    quantised = True
+
+    def __init__(self, inputs: Sequence[ir.Value | None], sizes: Mapping[str, int]) -> None:
+        self.outer, self.inner = sizes["N"], sizes["K"]
+        self._bits, self._group = sizes["bits"], sizes["block_size"]
+        self._inputs = inputs
+        self._groups = -(-self.inner // self._group)
+
+    @classmethod
+    def of(cls, node: ir.Node) -> "NBits":
+        """The weight of a node."""
+        names = ("K", "N", "bits", "block_size")
+        return cls(tuple(node.inputs), {name: node.attributes[name].as_int() for name in names})
+
+    @cached_property
+    def form(self) -> Form | None:
+        """The form of its blocks: zero points that are all alike need no minima."""
+        if self._group % BLOCK:
+            return None
+        zeros, scales = self._zeros(), self._scales()
+        if zeros is None:
+            return Form(self._bits, 1 << (self._bits - 1), minimum=False, half=fits_half(scales))
+        return Form(self._bits, 0, minimum=True, half=fits_half(scales, -zeros * scales))
+
+    def floats(self, start: int, stop: int) -> Floats:
+        """The weights of the outputs [start, stop), [outputs, inner]."""
+        zeros = self._zeros()
+        zero = np.float32(1 << (self._bits - 1)) if zeros is None else zeros[start:stop, :, None]
+        numbers = self._numbers(start, stop).reshape(stop - start, self._groups, self._group)
+        values = (numbers.astype(np.float32) - zero) * self._scales()[start:stop, :, None]
+        floats: Floats = values.reshape(stop - start, -1)[:, : self.inner]
+        return floats
+
+    def blocks(self, start: int, stop: int) -> Blocks:
+        """Likewise as blocks of `form`."""
+        assert self.form is not None, f"groups of {self._group} are no blocks of {BLOCK}"
+        count, blocks = self._group // BLOCK, -(-self.inner // BLOCK)
+        d = np.repeat(self._scales()[start:stop], count, axis=1)[:, :blocks]
+        zeros, m = self._zeros(), None
+        if zeros is not None:
+            m = (-np.repeat(zeros[start:stop], count, axis=1)[:, :blocks] * d).astype(self.form.kind)
+        numbers = self._numbers(start, stop)[:, : self.inner]
+        return Blocks(numbers, d.astype(self.form.kind), m, self.form.zero)
+
+    def _numbers(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        packed = array(self._inputs[1]).reshape(self.outer, self._groups, -1)[start:stop]
+        return _unpacked(packed, self._bits).reshape(stop - start, -1)
+
+    def _scales(self) -> Floats:
+        return np.asarray(array(self._inputs[2]), np.float32).reshape(self.outer, self._groups)
+
+    def _zeros(self) -> Floats | None:
+        """The zero points [outer, groups]; None where all are the middle."""
+        if len(self._inputs) < 4 or self._inputs[3] is None:
+            return None
+        packed = array(self._inputs[3])
+        if packed.dtype == np.uint8:
+            packed = _unpacked(packed.reshape(self.outer, -1), self._bits)[:, : self._groups]
+        zeros = packed.astype(np.float32).reshape(self.outer, self._groups)
+        return None if (zeros == 1 << (self._bits - 1)).all() else zeros
+
+
+def dense(value: ir.Value | None, tensor: ir.TensorProtocol) -> Dense:
+    """A constant [in, out] of floats as a weight."""
+    inner, outer = dimensions(tensor)
+    return Dense(outer, inner, partial(_transposed, value))
+
+
+def _transposed(value: ir.Value | None, start: int, stop: int) -> Floats:
+    transposed: Floats = array(value)[:, start:stop].T
+    return transposed
 
 
 def _is_matrix(tensor: ir.TensorProtocol) -> bool:
@@ -107,24 +142,8 @@ def _readable(node: ir.Node) -> bool:
     return node.attributes["bits"].as_int() in (4, 8) and not shuffled
 
 
-def _dequantised(inputs: Sequence[ir.Value | None], attributes: Mapping[str, int]) -> Floats:
-    """The weight of a MatMulNBits: groups of `block_size` inputs, each with a scale and a zero point."""
-    bits, block, inner, outer = (attributes[name] for name in ("bits", "block_size", "K", "N"))
-    blocks = -(-inner // block)
-    values = _unpacked(_array(inputs[1]).reshape(outer, blocks, -1), bits)
-    scales = np.asarray(_array(inputs[2]), np.float32).reshape(outer, blocks, 1)
-    zeros: Floats | np.float32 = np.float32(1 << (bits - 1))
-    if len(inputs) > 3 and inputs[3] is not None:
-        packed = _array(inputs[3])
-        if packed.dtype == np.uint8:
-            packed = _unpacked(packed.reshape(outer, -1), bits)[:, :blocks]
-        zeros = packed.astype(np.float32).reshape(outer, blocks, 1)
-    weight = (values.astype(np.float32) - zeros) * scales
-    return weight.reshape(outer, blocks * block)[:, :inner].T
-
-
 def _unpacked(packed: npt.NDArray[Any], bits: int) -> npt.NDArray[np.uint8]:
-    """Bytes to values along the last axis, the low half of each byte first."""
+    """Bytes to numbers along the last axis, the low half of each byte first."""
     bytes_ = np.asarray(packed, np.uint8)
     if bits == 8:
         return bytes_
@@ -151,7 +170,8 @@ def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:
     return np.memmap(tensor.path, tensor.dtype.numpy(), "r", tensor.offset or 0, shape)
 
 
-def _array(value: ir.Value | None) -> npt.NDArray[Any]:
+def array(value: ir.Value | None) -> npt.NDArray[Any]:
+    """A constant's array."""
     tensor = value.const_value if value is not None else None
-    assert tensor is not None, "a linear layer's weight is constant"
+    assert tensor is not None, "the value is no constant"
     return _mapped(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor.numpy()

@@ -5,6 +5,7 @@ from time import perf_counter
 
 from scheduler.config import EngineConfig
 from scheduler.engine import PackedEngine, StepReport
+from scheduler.model.kernels import library
 from scheduler.model.session import PackedSession
 from scheduler.model.spec import ModelSpec
 from scheduler.params import SamplingParams
@@ -44,6 +45,7 @@ class EngineContender:
 
 def open_engine(setup: Setup) -> PackedEngine:
     """Load the packed folder."""
+    library.select(setup.instruction_set)
     spec = ModelSpec.from_folder(setup.folder)
     config = EngineConfig(
         slots=setup.concurrency,

@@ -35,7 +35,7 @@ def test_a_model_is_measured_beside_its_peers(tmp_path: Path) -> None:
         assert cell.median.rss > cell.median.anonymous > 0
         assert (cell.median.step is None) == (cell.contender in ("paceline", "og-threads"))
         assert (cell.median.python is not None) == (cell.contender == "engine")
-    assert list(report.left_out) == ["openvino"]
+    assert {"openvino", "llama-server", "vllm"} <= set(report.left_out)  # they read other files
     assert [target.what.split(" at ")[1][:1] for target in report.targets] == ["1", "2"]
     assert (tmp_path / "bench.svg").read_text().startswith("<svg")
 
@@ -80,6 +80,7 @@ def _command_lines() -> list[str]:
 
 
 def test_a_process_that_cannot_load_its_model_says_why(tmp_path: Path) -> None:
-    setup = Setup("og-batch", str(tmp_path / "nothing"), threads=1, concurrency=1, context=16, step_rows=16)
+    room = {"threads": 1, "concurrency": 1, "context": 16, "step_rows": 16}
+    setup = Setup("og-batch", str(tmp_path / "nothing"), instruction_set="portable", **room)
     with Process(setup) as process, pytest.raises(BenchError, match="nothing"):
         process.ask(setup, Ready)

@@ -1,5 +1,7 @@
 """What the bench's client reads out of a stream that came in pieces."""
 
+import msgspec
+
 from server.bench.client import completion_request, read
 
 PIECE = b'1f\r\ndata: {"choices":[{"index":0,"text":"%s","finish_reason":null}],"usage":null}\n\n\r\n'
@@ -30,6 +32,17 @@ def test_a_stream_that_is_an_error_has_no_tokens_and_keeps_the_body_to_be_told()
     body = b'HTTP/1.1 400 Bad Request\r\n\r\n{"error":{"message":"no"}}'
     answer = read([body], [1.0], 0.0)
     assert (answer.tokens, answer.arrivals, answer.body) == (0, [], body)
+
+
+def test_a_server_that_gives_no_usage_has_sent_a_token_with_each_piece() -> None:
+    received = [PIECE % b"a" + PIECE % b"b", PIECE % b"c", LAST + DONE]
+    assert read(received, [1.0, 2.0, 3.0], 0.0).tokens == 3
+
+
+def test_a_request_has_what_a_server_wants_besides() -> None:
+    _, body = completion_request("once", 8, {"model": "measured"}).split(b"\r\n\r\n")
+    assert msgspec.json.decode(body)["prompt"] == "once"
+    assert msgspec.json.decode(body)["model"] == "measured"
 
 
 def test_a_request_says_how_long_it_is() -> None:

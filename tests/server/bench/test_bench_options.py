@@ -25,7 +25,7 @@ def test_automatic_peers_may_fail_and_named_ones_may_not() -> None:
 
 def test_an_unknown_peer_is_told_with_the_known_ones() -> None:
     with pytest.raises(BenchError, match="og-threads"):
-        parse_peers("vllm")
+        parse_peers("tgi")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_unknown_peer_is_told_with_the_known_ones() -> None:
         (["model", "--shape", "tiny"], "either a MODEL or a --shape"),
         (["model", "--rows", "1"], "--rows goes with --shape"),
         (["--shape", "huge"], "phi3-mini"),
-        (["--peers", "vllm"], "no peer"),
+        (["--peers", "tgi"], "no peer"),
         (["--concurrency", "many"], "list of numbers"),
     ],
 )

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from server.bench.figures import Figures
 from server.bench.growth import Growth
-from server.bench.machine import Machine, machine
+from server.bench.machine import Machine
 from server.bench.plot import svg, ticks
 from server.bench.report import Cell, Report, read_json, write_json
 from server.bench.table import render
@@ -50,7 +50,7 @@ def test_targets_without_their_figures_are_not_listed() -> None:
     assert serving_targets({("paceline", 2): found(1), ("engine", 2): found(1)}) == []
 
 
-def test_a_shape_is_held_against_one_request_and_its_int8_cache() -> None:
+def test_a_shape_is_held_against_one_request_and_its_cache() -> None:
     medians = {("engine", n): found(1, 5.0 + n, 0.125 * n) for n in (1, 4, 16)}
     four, sixteen, memory = shape_targets(medians, 1.2e9, 0.4e9)
     assert (four.value, four.bound, four.met) == (9 / 6, 1.15, False)
@@ -77,7 +77,7 @@ def report() -> Report:
     return Report(
         subject="a <model> & more",
         created="2026-01-02T03:04:05+00:00",
-        machine=Machine("a processor", ["avx2"], 2, 2**30, "a system", {"paceline": "1"}),
+        machine=Machine("a processor", ["avx2"], "avx2", 2, 2**30, "a system", {"paceline": "1"}),
         threads=2,
         prompt_tokens=60,
         new_tokens=48,
@@ -124,10 +124,3 @@ def test_json_holds_everything(tmp_path: Path) -> None:
 
 def test_growth_is_stated_for_any_number_of_tokens() -> None:
     assert Growth(4000, 20).of(2048) == 409600
-
-
-def test_the_machine_names_its_integer_instructions(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("model name\t: A chip\nflags\t\t: fpu avx2 amx_int8\n")
-    assert machine(cpuinfo).processor == "A chip"
-    assert machine(cpuinfo).features == ["avx2", "amx_int8"]

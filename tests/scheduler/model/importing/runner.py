@@ -1,95 +1,84 @@
-"""A small, slow runner of packed graphs: it reads the contract in `pack.py` once more, independently of the engine.
+"""A small, slow runner of packed graphs: it reads the contract in `interface` once more, not through the engine.
 
-Each request owns the slot of its own number; a step takes all that are in flight.
+Each request owns the slot of its own number; a step takes all that are in flight. Pages are handed out in no order, and
+hold what must not matter before they are written.
 """
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from scheduler.model.kernels import library
+
 Floats = npt.NDArray[np.float32]
+Likeliest = tuple[npt.NDArray[np.int32], Floats, Floats]
+PAGE = 32
+BYTES = {"float32": 4, "float16": 2, "int8": 1}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The tokens of one slot in one step; `prefill` says through which group they go."""
+    """The tokens of one slot in one step."""
 
     slot: int
     tokens: list[int]
-    prefill: bool
 
 
-@dataclass
 class Runner:
     """Runs steps over `slots` slots of `capacity` tokens."""
 
-    folder: Path
-    slots: int = 4
-    capacity: int = 256
-    cache: dict[str, Floats] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path, slots: int = 4, capacity: int = 256) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        self.session = ort.InferenceSession(self.folder / "model.onnx", options, providers=["CPUExecutionProvider"])
-        for value in self.session.get_inputs():
-            if value.name.startswith("decode_past."):
-                _, heads, _, size = value.shape
-                self.cache[value.name.removeprefix("decode_past.")] = np.zeros(
-                    (self.slots, heads, self.capacity, size), np.float32
-                )
-        self.length = np.zeros(self.slots, np.int64)
+        options.register_custom_ops_library(str(library.path()))
+        self.session = ort.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+        self._weights = np.fromfile(folder / "model.onnx.weights", np.int8)
+        pages = -(-capacity // PAGE)
+        order = np.random.default_rng(0).permutation(slots * pages)
+        self._tables = order.astype(np.int32).reshape(slots, pages)
+        self._cache = np.full((slots * pages, page_bytes(folder)), 0x3C, np.int8)
+        self.length = np.zeros(slots, np.int64)
 
     def step(self, rows: list[Rows]) -> Floats:
         """Run the rows; returns the logits of each one's last token, [len(rows), V]."""
-        binding = self.session.io_binding()
-        binding.bind_output("logits", "cpu")
-        starts = np.cumsum([0, *(len(row.tokens) for row in rows)])
-        decode = {row.slot: (int(start), 1) for row, start in zip(rows, starts, strict=False) if not row.prefill}
-        prefill = {r.slot: (int(s), len(r.tokens)) for r, s in zip(rows, starts, strict=False) if r.prefill}
-        size = max((count for _, count in prefill.values()), default=1)
-        self._bind(binding, "decode", decode, 1)
-        self._bind(binding, "prefill", prefill, size)
-        padded_decode = self.slots if decode else 1
-        unpad = [
-            place
-            for row in rows
-            for place in (
-                padded_decode + row.slot * size + np.arange(len(row.tokens)) if row.prefill else np.array([row.slot])
-            )
-        ]
-        _feed(binding, "input_ids", np.array([[token for row in rows for token in row.tokens]], np.int64))
-        _feed(binding, "unpad", np.array(unpad, np.int64))
-        _feed(binding, "logit_rows", starts[1:].astype(np.int64) - 1)
-        self.session.run_with_iobinding(binding)
-        for row in rows:
-            self.length[row.slot] += len(row.tokens)
-        logits: Floats = binding.get_outputs()[0].numpy()[0]
+        logits, _ = self.run(rows, [1.0] * len(rows))
         return logits
 
-    def _bind(self, binding: ort.IOBinding, group: str, taken: dict[int, tuple[int, int]], size: int) -> None:
-        slots = self.slots if taken else 1
-        index, count = np.zeros((slots, size), np.int64), np.zeros(slots, np.int32)
-        for slot, (start, tokens) in taken.items():
-            index[slot, :tokens], count[slot] = start + np.arange(tokens), tokens
-        after = (self.length + count if taken else np.zeros(1)).astype(np.int32)
-        _feed(binding, f"{group}_rows", index.ravel())
-        _feed(binding, f"{group}_shape", np.array([slots, size, -1], np.int64))
-        _feed(binding, f"{group}_total", np.array(max(int(after.max()), size), np.int32))
-        _feed(binding, f"{group}_seqlens_k", np.maximum(after - 1, 0).astype(np.int32))
-        _feed(binding, f"{group}_query_seqlens", count)
-        for name, buffer in self.cache.items():
-            room = buffer if taken else np.zeros((1, *buffer.shape[1:]), np.float32)
-            value = ort.OrtValue.ortvalue_from_numpy(room)
-            pointer = room.ctypes.data if taken else value.data_ptr()
-            binding.bind_input(f"{group}_past.{name}", "cpu", 0, np.float32, room.shape, pointer)
-            binding.bind_output(f"{group}_present.{name}", "cpu", 0, np.float32, room.shape, pointer)
-            self._alive = [*getattr(self, "_alive", [])[-500:], room, value]
+    def run(self, rows: list[Rows], temperatures: list[float]) -> tuple[Floats, Likeliest]:
+        """Run the rows; also what the graph says of the likeliest tokens: ids, logits and mass."""
+        counts = [len(row.tokens) for row in rows]
+        positions = [self.length[row.slot] + np.arange(count) for row, count in zip(rows, counts, strict=True)]
+        feed = {
+            "input_ids": np.array([[token for row in rows for token in row.tokens]], np.int64),
+            "slots": np.repeat([row.slot for row in rows], counts).astype(np.int32),
+            "positions": np.concatenate(positions).astype(np.int32),
+            "tables": self._tables,
+            "logit_rows": np.cumsum(counts, dtype=np.int64) - 1,
+            "temperatures": np.array(temperatures, np.float32),
+            "weights": self._weights,
+            "cache": self._cache,
+        }
+        taken = {value.name for value in self.session.get_inputs()}
+        logits, ids, values, mass = self.session.run(
+            ["logits", "top_ids", "top_values", "mass"], {name: array for name, array in feed.items() if name in taken}
+        )
+        for row, count in zip(rows, counts, strict=True):
+            self.length[row.slot] += count
+        return logits[0], (ids, values, mass)
+
+
+def page_bytes(folder: Path) -> int:
+    """Bytes of a page of a packed folder's cache: 32 tokens of all layers, as the contract has it."""
+    decoder = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
+    kind = json.loads((folder / "paceline.json").read_text())["kv_cache"]
+    channels = -(-decoder["head_size"] // 16) * 16
+    unit = PAGE * channels * BYTES[kind] + (4 * PAGE if kind == "int8" else 0)
+    return int(decoder["num_hidden_layers"] * 2 * decoder["num_key_value_heads"] * unit)
 
 
 def generate(runner: Runner, prompts: list[list[int]], count: int, banned: list[int], gap: int = 3) -> list[list[int]]:
@@ -97,12 +86,26 @@ def generate(runner: Runner, prompts: list[list[int]], count: int, banned: list[
     out: list[list[int]] = [[] for _ in prompts]
     for step in range(count + gap * len(prompts)):
         active = [i for i in range(len(prompts)) if step >= gap * i and len(out[i]) < count]
-        rows = [Rows(i, [out[i][-1]], False) if out[i] else Rows(i, prompts[i], True) for i in active]
+        rows = [Rows(i, [out[i][-1]] if out[i] else prompts[i]) for i in active]
         for i, logits in zip(active, runner.step(rows) if rows else [], strict=True):
             logits[banned] = -np.inf
             out[i].append(int(logits.argmax()))
     return out
 
 
-def _feed(binding: ort.IOBinding, name: str, array: npt.NDArray[Any]) -> None:
-    binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+def gaps(
+    runner: Runner, prompts: list[list[int]], answers: list[list[int]], banned: list[int], gap: int = 3
+) -> list[list[float]]:
+    """By how much the largest logit exceeds that of each answer's next token, given the ones before it.
+
+    Request i joins at step `gap * i`, so that steps mix prefill and decode. All are 0 where the answers are the greedy
+    ones.
+    """
+    out: list[list[float]] = [[] for _ in prompts]
+    for step in range(len(answers[0]) + gap * len(prompts)):
+        active = [i for i in range(len(prompts)) if step >= gap * i and len(out[i]) < len(answers[i])]
+        rows = [Rows(i, [answers[i][len(out[i]) - 1]] if out[i] else prompts[i]) for i in active]
+        for i, logits in zip(active, runner.step(rows) if rows else [], strict=True):
+            logits[banned] = -np.inf
+            out[i].append(float(logits.max() - logits[answers[i][len(out[i])]]))
+    return out

@@ -23,6 +23,7 @@ from scheduler.model.importing.file_system import exchange
 from scheduler.model.importing.made import damage
 from scheduler.model.importing.manifest import FILE, write_manifest
 from scheduler.model.importing.target import locked, write_folder
+from scheduler.model.importing.weight_file import NAME as WEIGHTS
 from tests.conftest import AS_IT_IS, model_folder
 from tests.scheduler.model.importing.tiny_gguf import TinyLlama
 
@@ -242,8 +243,8 @@ def test_an_older_folder_that_may_not_be_replaced_stays(tmp_path: Path) -> None:
 
 Spoil = Callable[[Path], object]
 SPOILT: dict[str, Spoil] = {
-    "weights gone": lambda folder: (folder / "model.onnx.data").unlink(),
-    "weights cut short": lambda folder: os.truncate(folder / "model.onnx.data", 100),
+    "weights gone": lambda folder: (folder / WEIGHTS).unlink(),
+    "weights cut short": lambda folder: os.truncate(folder / WEIGHTS, 100),
     "graph gone": lambda folder: (folder / "model.onnx").unlink(),
     "graph empty": lambda folder: os.truncate(folder / "model.onnx", 0),
     "tokenizer gone": lambda folder: (folder / "tokenizer.json").unlink(),
@@ -267,7 +268,7 @@ def test_a_damaged_folder_of_the_cache_is_told_and_made_anew(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-@pytest.mark.parametrize("spoilt", ["weights gone", "weights cut short", "graph empty"])
+@pytest.mark.parametrize("spoilt", ["graph gone", "graph empty"])
 def test_a_damaged_folder_of_an_older_form_of_manifest_is_made_anew(spoilt: str, gguf: Path, tmp_path: Path) -> None:
     folder = cached_import(gguf, tmp_path / "cache", ImportOptions(), Silent())
     manifest = read_manifest(folder)
@@ -281,7 +282,7 @@ def test_a_damaged_folder_of_an_older_form_of_manifest_is_made_anew(spoilt: str,
 
 def test_a_damaged_folder_of_the_cache_with_somebody_s_file_is_left(gguf: Path, tmp_path: Path) -> None:
     folder = cached_import(gguf, tmp_path / "cache", ImportOptions(), Silent())
-    (folder / "model.onnx.data").unlink()
+    (folder / WEIGHTS).unlink()
     (folder / "notes").write_text("mine")
     with pytest.raises(ImportFailed, match="notes"):
         cached_import(gguf, tmp_path / "cache", ImportOptions(), Silent())

@@ -58,7 +58,6 @@ def test_a_context_fits_the_tables_or_is_refused(context: int | None, fits: bool
         (ImportOptions(), True),
         (ImportOptions(weights="int8", kv_cache="float32"), True),
         (ImportOptions(weights="keep"), False),
-        (ImportOptions(activations="16"), False),
         (ImportOptions(kv_cache="int8"), False),
     ],
 )

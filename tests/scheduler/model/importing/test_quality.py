@@ -33,7 +33,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_model(
         MODEL.write(folder / "tiny.gguf"),
         folder / "packed",
-        ImportOptions(weights="int8", activations="8", kv_cache="float32"),
+        ImportOptions(weights="int8", kv_cache="float32"),
         Silent(),
     )
     return folder / "packed"
